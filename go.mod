@@ -1,0 +1,3 @@
+module github.com/metrale/metrale
+
+go 1.26
