@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+// Package exec binds plans to a device: it loads weights into the layouts that kernels want, owns arena, state and step
+// block, checks every launch against the plan's sizes, and runs steps.
+//
+// Contract:
+//
+//  1. Load either gives a Model that can run every step within its Limits, or an error that names the tensor, launch or
+//     size at fault, with everything freed.
+//  2. Run does not allocate on the Go heap in steady state.
+//  3. A Model is used by one goroutine at a time. Logits are valid until the next Run.
+package exec

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package exec
+
+import "github.com/metrale/metrale/internal/plan"
+
+// Step is one ragged batch as the host describes it; see plan's step block. Slices may be reused by the caller.
+type Step struct {
+	Tokens, Positions, RowSeq, Slots []int32   // [rows]
+	CuRows                           []int32   // [seqs+1]
+	Pages                            [][]int32 // [seqs][pages of the sequence]
+	StateSlot, Fresh                 []int32   // [seqs]
+	OutRows                          []int32   // [outs]
+}
+
+// Limits are a model's sizes.
+type Limits struct {
+	plan.Limits     // of the largest plan
+	Vocab       int // width of the logits
+	NumPages    int // KV pages in all
+	NumSlots    int // recurrent-state slots in all; 0 when the model has no such state
+}
+
+// Runner runs steps. Model is the real one; tests and overhead benchmarks script their own.
+type Runner interface {
+	Limits() Limits
+	// Run computes a step and gives the logits [outs][vocab], valid until the next Run.
+	Run(*Step) ([][]float32, error)
+	Close() error
+}

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package gpu
+
+import (
+	"github.com/metrale/metrale/internal/plan"
+	"github.com/metrale/metrale/internal/tensor"
+)
+
+// Info describes a device.
+type Info struct {
+	Name    string // "AMD EPYC, 2 cores, avx512-vnni-bf16"
+	Class   string // hardware class whose manifests it runs: "cpu"
+	Memory  int64  // bytes in all
+	Threads int    // parallel workers or multiprocessors
+}
+
+// Device computes.
+type Device interface {
+	Info() Info
+	Alloc(name string, bytes int64) (Buffer, error) // zeroed, 64-byte aligned
+	// Layout gives the packer of a weight layout that this device's kernels want.
+	Layout(name string) (Layout, error)
+	// Bind checks a launch against its kernel and prepares it.
+	Bind(Binding) (Launch, error)
+	Stream() Stream
+	Close() error
+}
+
+// Buffer is device memory.
+type Buffer interface {
+	Size() int64
+	Write(off int64, src []byte) error
+	Read(off int64, dst []byte) error
+	Free()
+}
+
+// HostBuffer is a buffer whose bytes the host may touch between Sync and the next Launch.
+type HostBuffer interface {
+	Buffer
+	Bytes() []byte
+}
+
+// Layout turns a stored weight into the form that kernels read.
+type Layout interface {
+	// Size is the packed size in bytes of a weight of that format and shape, or an error naming what is not supported.
+	Size(d tensor.DType, shape tensor.Shape) (int64, error)
+	// Pack writes rows [row, row+n) of the weight, whose stored bytes are src, into dst. The leading axes but the last are
+	// flattened to rows; row and n are multiples of Rows or end at the last row. Safe for concurrent disjoint calls.
+	Pack(dst Buffer, d tensor.DType, shape tensor.Shape, row, n int64, src []byte) error
+	// Rows is the granularity of Pack.
+	Rows() int64
+}
+
+// Arg is a bound array argument.
+type Arg struct {
+	Param  string
+	Buf    Buffer
+	Off    int64 // bytes into Buf
+	DType  tensor.DType
+	Axes   plan.Axes // bounds; an axis named rows, seqs or outs has its real extent in the step block's head
+	Layout string    // of weights
+	Access plan.Access
+}
+
+// Binding is a launch to be prepared.
+type Binding struct {
+	Name   string // the plan's launch, for errors
+	Kernel string
+	Args   []Arg
+	Attrs  []plan.Attr
+	Grid   [5]int64 // grid x, y, z, block, shared bytes; zero on classes without
+	Limits plan.Limits
+}
+
+// Arg gives the argument of that name.
+func (b *Binding) Arg(param string) (Arg, bool) {
+	for _, a := range b.Args {
+		if a.Param == param {
+			return a, true
+		}
+	}
+	return Arg{}, false
+}
+
+// Launch is a prepared launch of the device that made it.
+type Launch interface{}
+
+// Stream runs launches in order.
+type Stream interface {
+	Launch(Launch) error
+	Sync() error
+}

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+// Package plan holds the only thing that runs: a flat, typed, printable list of kernel launches with the buffers, weights,
+// constants and state that they name, for one (model, class, row bucket).
+//
+// Contract:
+//
+//  1. A plan is data: no pointers into a device, no closures. exec binds it, record replays it, tests print it.
+//  2. Text is stable and complete: Parse(Print(p)) equals p, and Digest is over Print's bytes.
+//  3. Sizes that vary from step to step (rows, seqs, outs) are axes whose extent here is an upper bound; kernels read the
+//     real counts from the step block's head.
+//  4. Every argument names its access; two launches may only share arena bytes when their lifetimes do not overlap.
+//  5. Weights and buffers carry how they split over devices, so that parallelism is a pass over the plan.
+//
+// The step block is what the host writes before each step; kernels read it from the device:
+//
+//	head         i32[8]               rows, seqs, outs, 0 …
+//	tokens       i32[rows]            token of each row
+//	positions    i32[rows]            its position in its sequence, from 0
+//	row_seq      i32[rows]            its sequence's index in this step
+//	slots        i32[rows]            where its K and V go: page*page_size + offset
+//	cu_rows      i32[seqs+1]          first row of each sequence; rows of a sequence are consecutive and rising in position
+//	block_table  i32[seqs, pages]     its pages, in order of position
+//	state_slot   i32[seqs]            its recurrent-state slot
+//	fresh        i32[seqs]            1: its recurrent state starts from zero in this step
+//	out_rows     i32[outs]            rows whose logits are wanted, rising
+package plan
