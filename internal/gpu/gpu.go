@@ -39,15 +39,17 @@ type Buffer interface {
 type HostBuffer interface {
 	Buffer
 	Bytes() []byte
+	Float32s() []float32 // the same memory
 }
 
 // Layout turns a stored weight into the form that kernels read.
 type Layout interface {
 	// Size is the packed size in bytes of a weight of that format and shape, or an error naming what is not supported.
 	Size(d tensor.DType, shape tensor.Shape) (int64, error)
-	// Pack writes rows [row, row+n) of the weight, whose stored bytes are src, into dst. The leading axes but the last are
-	// flattened to rows; row and n are multiples of Rows or end at the last row. Safe for concurrent disjoint calls.
-	Pack(dst Buffer, d tensor.DType, shape tensor.Shape, row, n int64, src []byte) error
+	// Pack writes rows [row, row+n) of matrix m, whose stored bytes are src, into dst at off. A weight of up to two axes is
+	// one matrix [rows, last axis]; with three axes the leading one counts matrices (experts). row is a multiple of Rows, n
+	// too unless it ends at the matrix's last row. Safe for concurrent disjoint calls.
+	Pack(dst Buffer, off int64, d tensor.DType, shape tensor.Shape, m, row, n int64, src []byte) error
 	// Rows is the granularity of Pack.
 	Rows() int64
 }
