@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package exec
+
+import (
+	"context"
+	"runtime"
+	"strings"
+	"sync"
+
+	"github.com/metrale/metrale/internal/diag"
+	"github.com/metrale/metrale/internal/gpu"
+	"github.com/metrale/metrale/internal/plan"
+	"github.com/metrale/metrale/internal/weights"
+)
+
+// Store is what loading needs of a checkpoint; weights.Store is one.
+type Store interface {
+	Lookup(name string) (weights.Tensor, bool)
+	Read(name string, off int64, dst []byte) error
+	Drop(name string)
+}
+
+// layoutF32 is dequantised, row-major float32: every class has it.
+const layoutF32 = "f32"
+
+// chunk is how many stored bytes are read and packed at a time.
+const chunk = 4 << 20
+
+// packed is a weight in device memory.
+type packed struct {
+	buf gpu.Buffer
+	off int64
+}
+
+// weightKey is equal for two weights that may share memory: the same rows in the same layout. A tied output matrix is one.
+func weightKey(w *plan.Weight) string { return w.Layout + "\x00" + strings.Join(w.Sources, "\x00") }
+
+// loadWeights packs each weight of the plans once, on all cores.
+func (b *binder) loadWeights(ctx context.Context, plans []*plan.Plan) error {
+	var jobs []*loadJob
+	var total int64
+	for _, p := range plans {
+		for i := range p.Weights {
+			w := &p.Weights[i]
+			if _, ok := b.weights[weightKey(w)]; ok {
+				continue
+			}
+			j, err := b.newJob(w)
+			if err != nil {
+				return diag.Errorf(diag.CodeOf(err), "weight %s: %w", w.Name, err)
+			}
+			b.weights[weightKey(w)] = packed{buf: j.dst}
+			jobs = append(jobs, j)
+			total += w.DType.Bytes(w.Axes.Shape().Elems())
+		}
+	}
+	return b.runJobs(ctx, jobs, total)
+}
+
+// runJobs hands the weights out to one goroutine per core and stops at the first error.
+func (b *binder) runJobs(ctx context.Context, jobs []*loadJob, total int64) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	queue := make(chan *loadJob)
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	var done int64
+	progress := func(n int64) {
+		mu.Lock()
+		defer mu.Unlock()
+		done += n
+		if b.opts.Progress != nil {
+			b.opts.Progress(done, total)
+		}
+	}
+	for range min(runtime.GOMAXPROCS(0), len(jobs)) {
+		wg.Go(func() {
+			buf := make([]byte, 0, chunk)
+			for j := range queue {
+				if err := j.run(ctx, b.opts.Store, buf, progress); err != nil {
+					cancel(diag.Errorf(diag.CodeOf(err), "weight %s: %w", j.w.Name, err))
+				}
+			}
+		})
+	}
+	for _, j := range jobs {
+		select {
+		case queue <- j:
+		case <-ctx.Done():
+		}
+	}
+	close(queue)
+	wg.Wait()
+	if err := context.Cause(ctx); err != nil {
+		if _, ours := diag.As(err); !ours {
+			err = diag.Errorf(diag.Canceled, "loading was interrupted: %w", err)
+		}
+		return err
+	}
+	return nil
+}
+
+// loadJob packs one weight.
+type loadJob struct {
+	w      *plan.Weight
+	layout gpu.Layout
+	dst    gpu.Buffer
+	// The weight as matrices of rows: [matrices][rows][bytes of a row].
+	matrices, rows, rowBytes int64
+}
+
+func (b *binder) newJob(w *plan.Weight) (*loadJob, error) {
+	layout, err := b.opts.Device.Layout(w.Layout)
+	if err != nil {
+		return nil, err
+	}
+	shape := w.Axes.Shape()
+	size, err := layout.Size(w.DType, shape)
+	if err != nil {
+		return nil, err
+	}
+	j := &loadJob{w: w, layout: layout, matrices: 1, rows: 1}
+	last := len(shape) - 1
+	switch {
+	case last >= 2:
+		j.matrices, j.rows = shape[0], shape[1:last].Elems()
+	case last == 1:
+		j.rows = shape[0]
+	}
+	j.rowBytes = w.DType.Bytes(shape.Elems() / (j.matrices * j.rows))
+	if j.dst, err = b.alloc(w.Name, size); err != nil {
+		return nil, err
+	}
+	return j, j.checkSources(b.opts.Store)
+}
+
+// checkSources makes sure that the checkpoint's tensors are exactly the weight's rows.
+func (j *loadJob) checkSources(store Store) error {
+	var elems int64
+	for _, name := range j.w.Sources {
+		t, ok := store.Lookup(name)
+		if !ok {
+			return diag.Errorf(diag.Format, "the checkpoint has no tensor %s", name)
+		}
+		if t.DType != j.w.DType {
+			return diag.Errorf(diag.Format, "tensor %s is %v, the plan says %v", name, t.DType, j.w.DType)
+		}
+		elems += t.Shape.Elems()
+	}
+	if want := j.w.Axes.Shape().Elems(); elems != want {
+		return diag.Errorf(diag.Format, "tensors %s hold %d elements, the plan says %v", strings.Join(j.w.Sources, ", "), elems, j.w.Axes.Shape())
+	}
+	return nil
+}
+
+// run reads and packs the weight in chunks of whole rows that never cross a matrix.
+func (j *loadJob) run(ctx context.Context, store Store, buf []byte, progress func(int64)) error {
+	src := sourceReader{store: store, names: j.w.Sources}
+	step := max(1, int64(chunk)/(j.rowBytes*j.layout.Rows())) * j.layout.Rows()
+	for m := range j.matrices {
+		for row := int64(0); row < j.rows; row += step {
+			if err := ctx.Err(); err != nil {
+				return diag.Errorf(diag.Canceled, "loading was interrupted: %w", err)
+			}
+			n := min(step, j.rows-row)
+			if need := int(n * j.rowBytes); cap(buf) < need {
+				buf = make([]byte, need)
+			} else {
+				buf = buf[:need]
+			}
+			if err := src.read(buf); err != nil {
+				return err
+			}
+			if err := j.layout.Pack(j.dst, 0, j.w.DType, j.w.Axes.Shape(), m, row, n, buf); err != nil {
+				return err
+			}
+			progress(int64(len(buf)))
+		}
+	}
+	return nil
+}
+
+// sourceReader reads tensors one after the other as if they were one.
+type sourceReader struct {
+	store Store
+	names []string
+	off   int64 // into names[0]
+}
+
+func (r *sourceReader) read(dst []byte) error {
+	for len(dst) > 0 {
+		name := r.names[0]
+		t, _ := r.store.Lookup(name)
+		left := t.DType.Bytes(t.Shape.Elems()) - r.off
+		n := min(left, int64(len(dst)))
+		if n > 0 {
+			if err := r.store.Read(name, r.off, dst[:n]); err != nil {
+				return err
+			}
+		}
+		dst, r.off = dst[n:], r.off+n
+		if r.off == t.DType.Bytes(t.Shape.Elems()) {
+			r.store.Drop(name)
+			r.names, r.off = r.names[1:], 0
+		}
+	}
+	return nil
+}
