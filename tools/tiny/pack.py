@@ -1,0 +1,30 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Packs reference checkpoints into testdata/tiny: pack.py FIXTURES FAMILY…
+
+Each family becomes FAMILY.tar.gz with config.json, the weights, the tokenizer and ref.safetensors (transformers' float32 logits).
+The archives are reproducible: no names, no times.
+"""
+import gzip, io, os, sys, tarfile
+
+KEEP = ('config.json', 'generation_config.json', 'model.safetensors', 'model-mtp.safetensors', 'model.safetensors.index.json',
+        'ref.safetensors', 'tokenizer.json', 'tokenizer_config.json')
+
+
+def main(fixtures, families):
+    out = os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', '..', 'testdata', 'tiny')
+    for family in families:
+        raw = io.BytesIO()
+        with tarfile.open(fileobj=raw, mode='w', format=tarfile.USTAR_FORMAT) as tar:
+            for name in KEEP:
+                path = os.path.join(fixtures, family, name)
+                if os.path.exists(path):
+                    data = open(path, 'rb').read()
+                    info = tarfile.TarInfo(name)
+                    info.size, info.mode = len(data), 0o644
+                    tar.addfile(info, io.BytesIO(data))
+        with open(os.path.join(out, family + '.tar.gz'), 'wb') as f, gzip.GzipFile(fileobj=f, mode='wb', filename='', mtime=0, compresslevel=9) as z:
+            z.write(raw.getvalue())
+
+
+main(sys.argv[1], sys.argv[2:])
