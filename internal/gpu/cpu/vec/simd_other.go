@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package vec
+
+// Best is the highest path of this processor.
+func Best() Level { return Go }
+
+func (Level) glu(a Act, dst, g, u []float32)             { gluGo(a, dst, g, u) }
+func (Level) apply(a Act, dst, x []float32)              { applyGo(a, dst, x) }
+func (Level) exp(dst, x []float32)                       { Go.Exp(dst, x) }
+func (Level) add(dst, x []float32)                       { Go.Add(dst, x) }
+func (Level) scale(dst, x []float32, s float32)          { Go.Scale(dst, x, s) }
+func (Level) scaleMul(dst, x, w []float32, s, b float32) { Go.ScaleMul(dst, x, w, s, b) }
+func (Level) sumSq(x []float32) float32                  { return Go.SumSq(x) }
