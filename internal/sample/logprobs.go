@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package sample
+
+import (
+	"math"
+	"slices"
+
+	"github.com/metrale/metrale/internal/seq"
+)
+
+// worst stands in for the logarithm of zero, which JSON cannot carry.
+const worst = -9999
+
+// Logprobs is the natural logarithm of the softmax of a row: of one token, and of the n likeliest, falling, of equal ones
+// the lower id first. top is appended to; it stays shorter than n when fewer tokens are possible.
+func Logprobs(l []float32, token int32, n int, top []seq.Logprob) (float32, []seq.Logprob, error) {
+	best, err := argmax(l)
+	if err != nil {
+		return 0, top, err
+	}
+	m := l[best]
+	sum := 0.0
+	for _, v := range l {
+		if x := v - m; x >= cutoff {
+			sum += float64(exp(x))
+		}
+	}
+	norm := float64(m) + math.Log(sum)
+	value := func(v float32) float32 { return max(worst, float32(float64(v)-norm)) }
+	from := len(top)
+	top = largest(l, n, top)
+	for i := range top[from:] {
+		top[from+i].Value = value(top[from+i].Value)
+	}
+	return value(l[token]), top, nil
+}
+
+// largest appends the n largest logits above -Inf in order.
+func largest(l []float32, n int, top []seq.Logprob) []seq.Logprob {
+	if n <= 0 {
+		return top
+	}
+	from := len(top)
+	heap := top[from:] // of the largest so far, the least on top
+	for i, v := range l {
+		switch {
+		case v == negInf:
+		case len(heap) < n:
+			top = append(top, seq.Logprob{Token: int32(i), Value: v})
+			heap = top[from:]
+			up(heap, len(heap)-1)
+		case v > heap[0].Value: // an equal one has a higher id
+			heap[0] = seq.Logprob{Token: int32(i), Value: v}
+			down(heap)
+		}
+	}
+	slices.SortFunc(heap, func(a, b seq.Logprob) int {
+		if less(a, b) {
+			return 1
+		}
+		return -1
+	})
+	return top
+}
+
+// less orders by value, of equal ones the higher id is less.
+func less(a, b seq.Logprob) bool {
+	return a.Value < b.Value || a.Value == b.Value && a.Token > b.Token
+}
+
+func up(h []seq.Logprob, i int) {
+	for i > 0 && less(h[i], h[(i-1)/2]) {
+		h[i], h[(i-1)/2] = h[(i-1)/2], h[i]
+		i = (i - 1) / 2
+	}
+}
+
+func down(h []seq.Logprob) {
+	for i := 0; ; {
+		c := 2*i + 1
+		if c >= len(h) {
+			return
+		}
+		if c+1 < len(h) && less(h[c+1], h[c]) {
+			c++
+		}
+		if !less(h[c], h[i]) {
+			return
+		}
+		h[i], h[c] = h[c], h[i]
+		i = c
+	}
+}
