@@ -2,6 +2,8 @@
 
 package vec
 
+import "github.com/metrale/metrale/internal/tensor"
+
 // Add computes dst += x.
 func (l Level) Add(dst, x []float32) {
 	if l != Go {
@@ -45,4 +47,61 @@ func (l Level) SumSq(x []float32) float32 {
 		s += float64(v) * float64(v)
 	}
 	return float32(s)
+}
+
+// FromBF16 widens bfloat16.
+func (l Level) FromBF16(dst []float32, x []uint16) {
+	if l != Go {
+		l.fromBF16(dst, x)
+		return
+	}
+	for i, v := range x {
+		dst[i] = tensor.FromBF16(v)
+	}
+}
+
+// FromF16 widens IEEE half precision.
+func (l Level) FromF16(dst []float32, x []uint16) {
+	if l != Go {
+		l.fromF16(dst, x)
+		return
+	}
+	for i, v := range x {
+		dst[i] = tensor.FromF16(v)
+	}
+}
+
+// Rotate turns the pairs (a[i], b[i]): a, b = a*cos - b*sin, b*cos + a*sin, each product rounded.
+func (l Level) Rotate(a, b, cos, sin []float32) {
+	if l != Go {
+		l.rotate(a, b, cos, sin)
+		return
+	}
+	for i, c := range cos {
+		x, y, s := a[i], b[i], sin[i]
+		a[i] = float32(x*c) - float32(y*s)
+		b[i] = float32(y*c) + float32(x*s)
+	}
+}
+
+// Mul computes dst = x*y.
+func (l Level) Mul(dst, x, y []float32) {
+	if l != Go {
+		l.mul(dst, x, y)
+		return
+	}
+	for i, v := range x {
+		dst[i] = v * y[i]
+	}
+}
+
+// MulAdd computes dst += x*y.
+func (l Level) MulAdd(dst, x, y []float32) {
+	if l != Go {
+		l.mulAdd(dst, x, y)
+		return
+	}
+	for i, v := range x {
+		dst[i] += float32(v * y[i])
+	}
 }

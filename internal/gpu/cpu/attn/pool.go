@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package attn
+
+import (
+	"fmt"
+
+	"github.com/metrale/metrale/internal/gpu/cpu/vec"
+	"github.com/metrale/metrale/internal/tensor"
+)
+
+// Block is the number of keys that lie together.
+const Block = 16
+
+// Pool is K or V of one layer. Data's elements are of type D.
+type Pool struct {
+	D       tensor.DType // F32, BF16 or F16
+	F32     []float32    // the elements, when D is F32
+	Bits    []uint16     // the elements, when D is BF16 or F16
+	KVHeads int
+	Dim     int // of one head
+}
+
+// Supported says whether pools may have that element type.
+func Supported(d tensor.DType) bool { return d == tensor.F32 || d == tensor.BF16 || d == tensor.F16 }
+
+// blocks is the number of blocks.
+func (p *Pool) blocks() int { return (len(p.F32) + len(p.Bits)) / (p.KVHeads * p.Dim * Block) }
+
+// at is where the block of a KV head starts, in elements.
+func (p *Pool) at(block, head int) int { return (block*p.KVHeads + head) * p.Dim * Block }
+
+// AppendK writes the keys [kv_heads*dim] of one row to a slot.
+func (p *Pool) AppendK(slot int32, k []float32) {
+	block, lane := p.place(slot)
+	for h := range p.KVHeads {
+		at := p.at(block, h) + lane
+		p.put(at, Block, k[h*p.Dim:(h+1)*p.Dim])
+	}
+}
+
+// AppendV writes the values [kv_heads*dim] of one row to a slot.
+func (p *Pool) AppendV(slot int32, v []float32) {
+	block, lane := p.place(slot)
+	for h := range p.KVHeads {
+		p.put(p.at(block, h)+lane*p.Dim, 1, v[h*p.Dim:(h+1)*p.Dim])
+	}
+}
+
+func (p *Pool) place(slot int32) (block, lane int) {
+	if slot < 0 || int(slot) >= p.blocks()*Block {
+		panic(fmt.Sprintf("slot %d of a pool of %d", slot, p.blocks()*Block))
+	}
+	return int(slot) / Block, int(slot) % Block
+}
+
+// put stores x to every stride-th element from at.
+func (p *Pool) put(at, stride int, x []float32) {
+	switch p.D {
+	case tensor.F32:
+		if stride == 1 {
+			copy(p.F32[at:at+len(x)], x)
+			return
+		}
+		dst := p.F32[at : at+(len(x)-1)*stride+1]
+		for i, v := range x {
+			dst[i*stride] = v
+		}
+	case tensor.BF16:
+		dst := p.Bits[at : at+(len(x)-1)*stride+1]
+		for i, v := range x {
+			dst[i*stride] = tensor.ToBF16(v)
+		}
+	case tensor.F16:
+		dst := p.Bits[at : at+(len(x)-1)*stride+1]
+		for i, v := range x {
+			dst[i*stride] = tensor.ToF16(v)
+		}
+	}
+}
+
+// block gives the elements of a head's block as float32: the pool's own, or converted into tmp.
+func (p *Pool) block(l vec.Level, block, head int, tmp []float32) []float32 {
+	at, n := p.at(block, head), p.Dim*Block
+	switch p.D {
+	case tensor.F32:
+		return p.F32[at : at+n]
+	case tensor.BF16:
+		l.FromBF16(tmp[:n], p.Bits[at:at+n])
+	case tensor.F16:
+		l.FromF16(tmp[:n], p.Bits[at:at+n])
+	}
+	return tmp[:n]
+}

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package cpu
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/metrale/metrale/internal/gpu/cpu/vec"
+	"github.com/metrale/metrale/internal/plan"
+)
+
+func add(a *args) func() {
+	x := a.acts("x", plan.InOut, 0)
+	y := a.actsLike(x, "y", plan.In, x.n)
+	level := a.dev.level
+	r := a.dev.region(1, func(lo, hi, _ int) { level.Add(x.data[lo:hi], y.data[lo:hi]) })
+	return func() { r.run(x.rows() * x.n) }
+}
+
+func glu(a *args) func() {
+	g := a.acts("g", plan.In, 0)
+	u := a.actsLike(g, "u", plan.In, g.n)
+	y := a.actsLike(g, "y", plan.Out, g.n)
+	act := a.act("act", vec.Silu, vec.GeluTanh)
+	level := a.dev.level
+	r := a.dev.region(1, func(lo, hi, _ int) { level.Glu(act, y.data[lo:hi], g.data[lo:hi], u.data[lo:hi]) })
+	return func() { r.run(g.rows() * g.n) }
+}
+
+// gate multiplies n/m consecutive elements by one gate value.
+func gate(a *args) func() {
+	x := a.acts("x", plan.InOut, 0)
+	g := a.actsLike(x, "g", plan.In, 0)
+	act := a.act("act", vec.Sigmoid, vec.Silu, vec.Softplus)
+	per := a.divides("g", x.n, g.n)
+	level := a.dev.level
+	r := a.dev.region(per, func(lo, hi, _ int) {
+		if per == 1 {
+			level.Glu(act, x.data[lo:hi], g.data[lo:hi], x.data[lo:hi])
+			return
+		}
+		for i := lo; i < hi; i++ {
+			var v [1]float32
+			level.Apply(act, v[:], g.data[i:i+1])
+			seg := x.data[i*per : (i+1)*per]
+			level.Scale(seg, seg, v[0])
+		}
+	})
+	return func() { r.run(x.rows() * g.n) }
+}
+
+// split parts each group of a+b elements.
+func split(a *args) func() {
+	groups, na, nb := a.size("groups"), a.size("a"), a.size("b")
+	x := a.acts("x", plan.In, groups*(na+nb))
+	y0 := a.actsLike(x, "y0", plan.Out, groups*na)
+	y1 := a.actsLike(x, "y1", plan.Out, groups*nb)
+	n := na + nb
+	r := a.dev.region(n, func(lo, hi, _ int) {
+		for i := lo; i < hi; i++ {
+			copy(y0.data[i*na:(i+1)*na], x.data[i*n:i*n+na])
+			copy(y1.data[i*nb:(i+1)*nb], x.data[i*n+na:(i+1)*n])
+		}
+	})
+	return func() { r.run(x.rows() * groups) }
+}
+
+func gatherRows(a *args) func() {
+	x := a.acts("x", plan.In, 0)
+	y := a.acts("y", plan.Out, x.n)
+	if a.err == nil && (x.axis != plan.Rows || y.axis != plan.Outs) {
+		a.fail("y", "gathers %s from %s, want outs from rows", y.axis, x.axis)
+	}
+	from := a.ints("out_rows", int64(y.max))
+	r := a.dev.region(x.n, func(lo, hi, _ int) {
+		for i := lo; i < hi; i++ {
+			copy(y.row(i), x.row(int(from[i])))
+		}
+	})
+	return func() {
+		rows := x.rows()
+		n := y.rows()
+		for _, at := range from[:n] {
+			if at < 0 || int(at) >= rows {
+				panic(fmt.Sprintf("output row %d of %d rows", at, rows))
+			}
+		}
+		r.run(n)
+	}
+}
+
+// ropeAngles computes the cosines and sines of a row's position: y = [cos … | sin …], rot/2 each.
+func ropeAngles(a *args) func() {
+	y := a.acts("y", plan.Out, 0)
+	half := a.divides("y", y.n, 2)
+	freq := a.floats("inv_freq", half)
+	positions := a.ints("positions", int64(y.max))
+	scale := float32(a.float("scale", 1))
+	r := a.dev.region(y.n*16, func(lo, hi, _ int) {
+		for i := lo; i < hi; i++ {
+			row, p := y.row(i), float32(positions[i])
+			for j, f := range freq {
+				sin, cos := math.Sincos(float64(p * f)) // the product is rounded to float32, as references do
+				row[j], row[half+j] = float32(cos)*scale, float32(sin)*scale
+			}
+		}
+	})
+	return func() { r.run(y.rows()) }
+}
+
+// rope rotates pairs of each head by the row's angles.
+func rope(a *args) func() {
+	heads, dim, rot, offset := a.size("heads"), a.size("head_dim"), a.size("rot"), a.int("offset", 0)
+	interleaved := a.word("style", "half", "interleaved") == "interleaved"
+	x := a.acts("x", plan.InOut, heads*dim)
+	angles := a.actsLike(x, "angles", plan.In, rot)
+	if a.err == nil && (rot%2 != 0 || offset+rot > dim) {
+		a.fail("", "rotates dims %d to %d of heads of %d in pairs", offset, offset+rot, dim)
+	}
+	half := rot / 2
+	level := a.dev.level
+	r := a.dev.region(heads*rot, func(lo, hi, _ int) {
+		for i := lo; i < hi; i++ {
+			cos, sin := angles.row(i)[:half], angles.row(i)[half:]
+			row := x.row(i)
+			for at := offset; at < len(row); at += dim {
+				if interleaved {
+					rotatePairs(row[at:at+rot], cos, sin)
+				} else {
+					level.Rotate(row[at:at+half], row[at+half:at+rot], cos, sin)
+				}
+			}
+		}
+	})
+	return func() { r.run(x.rows()) }
+}
+
+// rotatePairs rotates (x[2i], x[2i+1]).
+func rotatePairs(x, cos, sin []float32) {
+	x = x[:2*len(cos)]
+	for i, c := range cos {
+		x0, x1, s := x[2*i], x[2*i+1], sin[i]
+		x[2*i] = float32(x0*c) - float32(x1*s)
+		x[2*i+1] = float32(x1*c) + float32(x0*s)
+	}
+}
+
+// positionScale multiplies a row by 1 + beta*ln(1+floor(position/period)).
+func positionScale(a *args) func() {
+	x := a.acts("x", plan.InOut, 0)
+	positions := a.ints("positions", int64(x.max))
+	beta, period := a.float("beta"), a.size("period")
+	level := a.dev.level
+	r := a.dev.region(x.n, func(lo, hi, _ int) {
+		for i := lo; i < hi; i++ {
+			s := float32(1 + beta*math.Log(float64(1+int(positions[i])/period)))
+			level.Scale(x.row(i), x.row(i), s)
+		}
+	})
+	return func() { r.run(x.rows()) }
+}

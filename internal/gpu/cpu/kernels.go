@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package cpu
+
+import (
+	"github.com/metrale/metrale/internal/diag"
+	"github.com/metrale/metrale/internal/gpu"
+)
+
+// kernel is an entry of the class's manifest.
+type kernel struct {
+	// bind takes the arguments and gives what Launch runs. After a fault its result is not used.
+	bind func(*args) func()
+	// same are pairs of parameters that may be one array.
+	same []string
+}
+
+// kernels are all that the class has, by entry name.
+var kernels = map[string]kernel{
+	"rms_norm":       {rmsNorm, []string{"x", "y"}},
+	"add_rms_norm":   {addRMSNorm, nil},
+	"l2_norm":        {l2Norm, []string{"x", "y"}},
+	"gated_norm":     {gatedNorm, []string{"x", "y", "z", "y"}},
+	"glu":            {glu, []string{"g", "y", "u", "y"}},
+	"gate":           {gate, nil},
+	"split":          {split, nil},
+	"add":            {add, nil},
+	"rope_angles":    {ropeAngles, nil},
+	"rope":           {rope, nil},
+	"position_scale": {positionScale, nil},
+	"kv_append":      {kvAppend, nil},
+	"attention":      {attention, nil},
+	"router":         {router, nil},
+	"conv":           {conv, nil},
+	"delta_gates":    {deltaGates, nil},
+	"delta_rule":     {deltaRule, nil},
+	"gather_rows":    {gatherRows, nil},
+}
+
+// Bind finds the launch's kernel, checks names, element types, axes, access and overlap of its arguments and its
+// attributes, and prepares it. Errors name launch, kernel and argument: diag.Unsupported for a kernel that the class
+// lacks, else diag.Internal, since plans come from our compiler.
+func (d *Device) Bind(b gpu.Binding) (l gpu.Launch, err error) {
+	k, ok := kernels[b.Kernel]
+	if !ok {
+		return nil, diag.Errorf(diag.Unsupported, "launch %s: the cpu class has no kernel %q", b.Name, b.Kernel)
+	}
+	defer func() {
+		if v := recover(); v != nil {
+			l, err = nil, fault(b.Name, v)
+		}
+	}()
+	a := &args{dev: d, b: &b, taken: map[string]bool{}}
+	a.steps()
+	run := k.bind(a)
+	a.finish(k.same...)
+	if a.err != nil {
+		return nil, a.err
+	}
+	bound := &launch{name: b.Name, run: run}
+	for _, x := range b.Args {
+		bound.buffers = append(bound.buffers, x.Buf.(*buffer))
+	}
+	return bound, nil
+}

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package cpu
+
+import (
+	"math"
+	"slices"
+
+	"github.com/metrale/metrale/internal/gpu/cpu/vec"
+	"github.com/metrale/metrale/internal/plan"
+)
+
+// rms are what the RMS norms share. A segment is group consecutive elements.
+type rms struct {
+	level vec.Level
+	group int
+	eps   float32
+	w     []float32 // [group], nil: no weight
+	plus  float32   // added to w
+}
+
+func (a *args) rms(n int) rms {
+	k := rms{level: a.dev.level, eps: float32(a.float("eps")), group: a.size("group", n)}
+	a.divides("x", n, k.group)
+	k.w = a.optFloats("w", k.group)
+	if a.flag("plus_one") {
+		k.plus = 1
+	}
+	return k
+}
+
+// segment computes y = x*rsqrt(mean(x²)+eps)*(w+plus).
+func (k *rms) segment(y, x []float32) {
+	s := float32(1 / math.Sqrt(float64(k.level.SumSq(x)/float32(len(x))+k.eps)))
+	if k.w == nil {
+		k.level.Scale(y, x, s)
+	} else {
+		k.level.ScaleMul(y, x, k.w, s, k.plus)
+	}
+}
+
+// segments runs over the segments [lo, hi) of contiguous rows.
+func (k *rms) segments(y, x []float32, lo, hi int) {
+	for at := lo * k.group; at < hi*k.group; at += k.group {
+		k.segment(y[at:at+k.group], x[at:at+k.group])
+	}
+}
+
+func rmsNorm(a *args) func() {
+	x := a.acts("x", plan.In, 0)
+	y := a.actsLike(x, "y", plan.Out, x.n)
+	k := a.rms(x.n)
+	r := a.dev.region(k.group, func(lo, hi, _ int) { k.segments(y.data, x.data, lo, hi) })
+	per := x.n / k.group
+	return func() { r.run(x.rows() * per) }
+}
+
+func addRMSNorm(a *args) func() {
+	x := a.acts("x", plan.InOut, 0)
+	d := a.actsLike(x, "d", plan.In, x.n)
+	y := a.actsLike(x, "y", plan.Out, x.n)
+	k := a.rms(x.n)
+	r := a.dev.region(k.group, func(lo, hi, _ int) {
+		k.level.Add(x.data[lo*k.group:hi*k.group], d.data[lo*k.group:hi*k.group])
+		k.segments(y.data, x.data, lo, hi)
+	})
+	per := x.n / k.group
+	return func() { r.run(x.rows() * per) }
+}
+
+func l2Norm(a *args) func() {
+	x := a.acts("x", plan.In, 0)
+	y := a.actsLike(x, "y", plan.Out, x.n)
+	group, eps, scale := a.size("group", x.n), float32(a.float("eps")), float32(a.float("scale", 1))
+	per := a.divides("x", x.n, group)
+	level := a.dev.level
+	r := a.dev.region(group, func(lo, hi, _ int) {
+		for at := lo * group; at < hi*group; at += group {
+			seg := x.data[at : at+group]
+			s := float32(1 / math.Sqrt(float64(level.SumSq(seg)+eps)))
+			level.Scale(y.data[at:at+group], seg, s*scale)
+		}
+	})
+	return func() { r.run(x.rows() * per) }
+}
+
+func gatedNorm(a *args) func() {
+	x := a.acts("x", plan.In, 0)
+	z := a.actsLike(x, "z", plan.In, x.n)
+	y := a.actsLike(x, "y", plan.Out, x.n)
+	group := a.size("group", x.n)
+	k := rms{level: a.dev.level, eps: float32(a.float("eps")), group: group, w: a.floats("w", group)}
+	per := a.divides("x", x.n, group)
+	act := a.act("act", vec.Silu, vec.Sigmoid)
+	normed := make([][]float32, a.dev.pool.Workers())
+	for i := range normed {
+		normed[i] = make([]float32, group)
+	}
+	r := a.dev.region(group, func(lo, hi, worker int) {
+		for at := lo * group; at < hi*group; at += group {
+			// y may be z, so the normalised segment waits beside it.
+			seg := normed[worker]
+			k.segment(seg, x.data[at:at+group])
+			k.level.Glu(act, y.data[at:at+group], z.data[at:at+group], seg)
+		}
+	})
+	return func() { r.run(x.rows() * per) }
+}
+
+// softmax computes p = exp(x-max)/Σ.
+func softmax(level vec.Level, p, x []float32) {
+	top := slices.Max(x)
+	for i, v := range x {
+		p[i] = v - top
+	}
+	level.Exp(p, p)
+	sum := 0.0
+	for _, v := range p {
+		sum += float64(v)
+	}
+	level.Scale(p, p, float32(1/sum))
+}

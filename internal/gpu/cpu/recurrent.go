@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package cpu
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/metrale/metrale/internal/gpu/cpu/recur"
+	"github.com/metrale/metrale/internal/gpu/cpu/vec"
+	"github.com/metrale/metrale/internal/plan"
+	"github.com/metrale/metrale/internal/tensor"
+)
+
+// slotted is a recurrent state and the step fields that address it.
+type slotted struct {
+	seqs               extent
+	cuRows, slot, anew []int32
+	data               []float32 // [slots, size]
+	size               int
+}
+
+func (a *args) slotted(size int) slotted {
+	l := a.b.Limits
+	s := slotted{size: size, seqs: extent{head: a.head, index: headIndex[plan.Seqs], max: int(l.Seqs)}}
+	s.cuRows = a.ints("cu_rows", l.Seqs+1)
+	s.slot, s.anew = a.ints("state_slot", l.Seqs), a.ints("fresh", l.Seqs)
+	if x, ok := a.take("state", plan.InOut); ok {
+		if s.data = stored[float32](a, x, tensor.F32); a.err == nil && len(s.data)%max(1, size) != 0 {
+			a.fail("state", "axes %s, want slots of %d elements", axesString(x.Axes), size)
+		}
+	}
+	return s
+}
+
+// check panics where the step names slots or rows that do not exist, and gives the number of sequences.
+func (s *slotted) check(rows int) int {
+	n := s.seqs.rows()
+	for i := range n {
+		if at := s.slot[i]; at < 0 || (int(at)+1)*s.size > len(s.data) {
+			panic(fmt.Sprintf("state slot %d of %d", at, len(s.data)/s.size))
+		}
+		if lo, hi := s.cuRows[i], s.cuRows[i+1]; lo < 0 || lo > hi || int(hi) > rows {
+			panic(fmt.Sprintf("sequence %d has rows %d to %d of %d", i, lo, hi, rows))
+		}
+	}
+	return n
+}
+
+// state is sequence i's, from at to end of its elements, zeroed when the sequence is fresh.
+func (s *slotted) state(i, at, end int) []float32 {
+	base := int(s.slot[i]) * s.size
+	part := s.data[base+at : base+end]
+	if s.anew[i] != 0 {
+		clear(part)
+	}
+	return part
+}
+
+// convChannels is the number of channels of a task.
+const convChannels = 256
+
+func conv(a *args) func() {
+	x := a.acts("x", plan.In, 0)
+	y := a.actsLike(x, "y", plan.Out, x.n)
+	c := &recur.Conv{Level: a.dev.level, C: x.n, K: a.size("kernel"), X: x.data, Y: y.data}
+	c.W = a.floats("w", c.C*c.K)
+	c.Act = a.act("act", vec.Silu, vec.None)
+	if a.err == nil && c.K < 2 {
+		a.fail("", "attribute kernel is %d, want at least 2", c.K)
+	}
+	st := a.slotted(c.C * (c.K - 1))
+	scratch := make([]recur.Scratch, a.dev.pool.Workers())
+	parts := (c.C + convChannels - 1) / convChannels
+	keep := c.K - 1
+	task := func(i, worker int) {
+		seq, lo := i/parts, i%parts*convChannels
+		hi := min(lo+convChannels, c.C)
+		// The state of the task's channels only, so that tasks of one fresh sequence do not clear each other's.
+		state := st.state(seq, lo*keep, hi*keep)
+		c.Channels(&scratch[worker], state, int(st.cuRows[seq]), int(st.cuRows[seq+1]), lo, hi)
+	}
+	return func() { a.dev.pool.Run(st.check(x.rows())*parts, task) }
+}
+
+func deltaGates(a *args) func() {
+	x := a.acts("a", plan.In, 0)
+	b := a.actsLike(x, "b", plan.In, x.n)
+	aLog, bias := a.floats("a_log", x.n), a.floats("dt_bias", x.n)
+	g := a.actsLike(x, "g", plan.Out, x.n)
+	beta := a.actsLike(x, "beta", plan.Out, x.n)
+	level := a.dev.level
+	r := a.dev.region(x.n*32, func(lo, hi, _ int) {
+		for i := lo; i < hi; i++ {
+			in, out := x.row(i), g.row(i)
+			for j, v := range in {
+				out[j] = v + bias[j]
+			}
+			level.Apply(vec.Softplus, out, out)
+			for j := range out {
+				out[j] *= -float32(math.Exp(float64(aLog[j])))
+			}
+			level.Apply(vec.Sigmoid, beta.row(i), b.row(i))
+		}
+	})
+	return func() { r.run(x.rows()) }
+}
+
+func deltaRule(a *args) func() {
+	c := &recur.Delta{Level: a.dev.level, KHeads: a.size("k_heads"), VHeads: a.size("v_heads"), KDim: a.size("k_dim"), VDim: a.size("v_dim")}
+	if a.err == nil && c.VHeads%c.KHeads != 0 {
+		a.fail("", "%d value heads over %d key heads", c.VHeads, c.KHeads)
+	}
+	q := a.acts("q", plan.In, c.KHeads*c.KDim)
+	c.Q = q.data
+	c.K = a.actsLike(q, "k", plan.In, c.KHeads*c.KDim).data
+	c.V = a.actsLike(q, "v", plan.In, c.VHeads*c.VDim).data
+	c.G = a.actsLike(q, "g", plan.In, c.VHeads).data
+	c.Beta = a.actsLike(q, "beta", plan.In, c.VHeads).data
+	c.Y = a.actsLike(q, "y", plan.Out, c.VHeads*c.VDim).data
+	size := c.KDim * c.VDim
+	st := a.slotted(c.VHeads * size)
+	task := func(i, _ int) {
+		seq, h := i/c.VHeads, i%c.VHeads
+		state := st.state(seq, h*size, (h+1)*size)
+		c.Head(state, h, int(st.cuRows[seq]), int(st.cuRows[seq+1]))
+	}
+	return func() { a.dev.pool.Run(st.check(q.rows())*c.VHeads, task) }
+}

@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package cpu
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/metrale/metrale/internal/plan"
+)
+
+// attrs are a launch's attributes.
+type attrs map[string]any
+
+// rowCase is a kernel whose rows do not meet: a twin in float64 gives one row's outputs.
+type rowCase struct {
+	name   string
+	kernel string
+	attrs  attrs
+	in     map[string]int // widths of arguments that are read
+	io     map[string]int // read and written
+	out    map[string]int // written
+	w      map[string]int // sizes of weights and constants
+	pos    bool           // takes positions
+	twin   func(r *row)
+	tol    float64 // on |got-want|/(1+|want|)
+}
+
+// row is one row's arguments in float64; the twin fills out, and io in place.
+type row struct {
+	v   map[string][]float64
+	pos int
+}
+
+func silu(x float64) float64     { return x * sigmoid(x) }
+func sigmoid(x float64) float64  { return 1 / (1 + math.Exp(-x)) }
+func softplus(x float64) float64 { return math.Log1p(math.Exp(x)) }
+func gelu(x float64) float64 {
+	return 0.5 * x * (1 + math.Tanh(math.Sqrt(2/math.Pi)*(x+0.044715*x*x*x)))
+}
+
+// rms normalises segments in place; w may be nil.
+func rmsTwin(x, w []float64, group int, eps, plus float64) {
+	for at := 0; at < len(x); at += group {
+		s := 0.0
+		for _, v := range x[at : at+group] {
+			s += v * v
+		}
+		s = 1 / math.Sqrt(s/float64(group)+eps)
+		for i := range group {
+			x[at+i] *= s
+			if w != nil {
+				x[at+i] *= w[i] + plus
+			}
+		}
+	}
+}
+
+// Tolerances. With u = 2^-24, an elementwise result has a few roundings: 8u ≈ 5e-7. Functions through exp add its 2u,
+// amplified by at most |x| < 6 of the inputs: 2e-6. A sum of n squares in 16 lanes errs by (n/16+4)u relative, which
+// rsqrt halves: 4e-6 at n = 2048.
+const (
+	tolOnce = 5e-7
+	tolExp  = 2e-6
+	tolSum  = 4e-6
+)
+
+func rowCases() []rowCase {
+	var cs []rowCase
+	for _, n := range []int{16, 48, 100, 576, 2048} {
+		cs = append(cs,
+			rowCase{name: fmt.Sprint("rms_norm/", n), kernel: "rms_norm", attrs: attrs{"eps": 1e-5}, in: map[string]int{"x": n},
+				out: map[string]int{"y": n}, w: map[string]int{"w": n}, tol: tolSum,
+				twin: func(r *row) { copy(r.v["y"], r.v["x"]); rmsTwin(r.v["y"], r.v["w"], n, 1e-5, 0) }},
+			rowCase{name: fmt.Sprint("add_rms_norm/", n), kernel: "add_rms_norm", attrs: attrs{"eps": 1e-6, "plus_one": 1},
+				io: map[string]int{"x": n}, in: map[string]int{"d": n}, out: map[string]int{"y": n}, w: map[string]int{"w": n}, tol: tolSum,
+				twin: func(r *row) {
+					for i, d := range r.v["d"] {
+						r.v["x"][i] += d
+					}
+					copy(r.v["y"], r.v["x"])
+					rmsTwin(r.v["y"], r.v["w"], n, 1e-6, 1)
+				}},
+			rowCase{name: fmt.Sprint("add/", n), kernel: "add", io: map[string]int{"x": n}, in: map[string]int{"y": n}, tol: tolOnce,
+				twin: func(r *row) {
+					for i, y := range r.v["y"] {
+						r.v["x"][i] += y
+					}
+				}},
+		)
+		for name, f := range map[string]func(float64) float64{"silu": silu, "gelu_tanh": gelu} {
+			cs = append(cs, rowCase{name: fmt.Sprint("glu/", name, "/", n), kernel: "glu", attrs: attrs{"act": name},
+				in: map[string]int{"g": n, "u": n}, out: map[string]int{"y": n}, tol: tolExp,
+				twin: func(r *row) {
+					for i, g := range r.v["g"] {
+						r.v["y"][i] = f(g) * r.v["u"][i]
+					}
+				}})
+		}
+		for name, f := range map[string]func(float64) float64{"silu": silu, "sigmoid": sigmoid, "softplus": softplus} {
+			for _, per := range []int{1, 4} {
+				cs = append(cs, rowCase{name: fmt.Sprint("gate/", name, "/", n, "/", per), kernel: "gate", attrs: attrs{"act": name},
+					io: map[string]int{"x": n}, in: map[string]int{"g": n / per}, tol: tolExp,
+					twin: func(r *row) {
+						for i := range r.v["x"] {
+							r.v["x"][i] *= f(r.v["g"][i/per])
+						}
+					}})
+			}
+		}
+	}
+	for _, group := range []int{16, 20, 64, 128} {
+		n := group * 3
+		cs = append(cs,
+			rowCase{name: fmt.Sprint("rms_norm/group/", group), kernel: "rms_norm", attrs: attrs{"eps": 1e-5, "group": group},
+				in: map[string]int{"x": n}, out: map[string]int{"y": n}, w: map[string]int{"w": group}, tol: tolSum,
+				twin: func(r *row) { copy(r.v["y"], r.v["x"]); rmsTwin(r.v["y"], r.v["w"], group, 1e-5, 0) }},
+			rowCase{name: fmt.Sprint("rms_norm/bare/", group), kernel: "rms_norm", attrs: attrs{"eps": 1e-5, "group": group},
+				in: map[string]int{"x": n}, out: map[string]int{"y": n}, tol: tolSum,
+				twin: func(r *row) { copy(r.v["y"], r.v["x"]); rmsTwin(r.v["y"], nil, group, 1e-5, 0) }},
+			rowCase{name: fmt.Sprint("l2_norm/", group), kernel: "l2_norm", attrs: attrs{"eps": 1e-6, "group": group, "scale": 0.125},
+				in: map[string]int{"x": n}, out: map[string]int{"y": n}, tol: tolSum,
+				twin: func(r *row) { // sum, not mean: eps*group turns one into the other
+					copy(r.v["y"], r.v["x"])
+					rmsTwin(r.v["y"], nil, group, 1e-6/float64(group), 0)
+					for i := range r.v["y"] {
+						r.v["y"][i] *= 0.125 / math.Sqrt(float64(group))
+					}
+				}},
+		)
+		for name, f := range map[string]func(float64) float64{"silu": silu, "sigmoid": sigmoid} {
+			cs = append(cs, rowCase{name: fmt.Sprint("gated_norm/", name, "/", group), kernel: "gated_norm",
+				attrs: attrs{"eps": 1e-6, "group": group, "act": name}, in: map[string]int{"x": n, "z": n}, out: map[string]int{"y": n},
+				w: map[string]int{"w": group}, tol: tolSum,
+				twin: func(r *row) {
+					copy(r.v["y"], r.v["x"])
+					rmsTwin(r.v["y"], r.v["w"], group, 1e-6, 0)
+					for i, z := range r.v["z"] {
+						r.v["y"][i] *= f(z)
+					}
+				}})
+		}
+	}
+	cs = append(cs, rowCase{name: "split", kernel: "split", attrs: attrs{"groups": 3, "a": 5, "b": 2}, in: map[string]int{"x": 21},
+		out: map[string]int{"y0": 15, "y1": 6}, twin: func(r *row) {
+			for i, v := range r.v["x"] {
+				if g, at := i/7, i%7; at < 5 {
+					r.v["y0"][g*5+at] = v
+				} else {
+					r.v["y1"][g*2+at-5] = v
+				}
+			}
+		}})
+	cs = append(cs, rowCase{name: "position_scale", kernel: "position_scale", attrs: attrs{"beta": 0.1, "period": 8}, io: map[string]int{"x": 40},
+		pos: true, tol: tolOnce, twin: func(r *row) {
+			for i := range r.v["x"] {
+				r.v["x"][i] *= 1 + 0.1*math.Log(1+math.Floor(float64(r.pos)/8))
+			}
+		}})
+	cs = append(cs, rowCase{name: "rope_angles", kernel: "rope_angles", attrs: attrs{"scale": 1.3466}, out: map[string]int{"y": 24},
+		w: map[string]int{"inv_freq": 12}, pos: true, tol: tolOnce, twin: func(r *row) {
+			for i, f := range r.v["inv_freq"] {
+				a := float64(float32(r.pos) * float32(f))
+				r.v["y"][i], r.v["y"][12+i] = math.Cos(a)*1.3466, math.Sin(a)*1.3466
+			}
+		}})
+	for _, c := range []struct{ heads, dim, rot, offset int }{{3, 64, 64, 0}, {2, 40, 20, 8}, {5, 128, 96, 32}, {1, 2, 2, 0}} {
+		for _, style := range []string{"half", "interleaved"} {
+			cs = append(cs, rowCase{name: fmt.Sprint("rope/", style, "/", c.dim), kernel: "rope",
+				attrs: attrs{"heads": c.heads, "head_dim": c.dim, "rot": c.rot, "offset": c.offset, "style": style},
+				io:    map[string]int{"x": c.heads * c.dim}, in: map[string]int{"angles": c.rot}, tol: tolOnce,
+				twin: func(r *row) {
+					half := c.rot / 2
+					for h := range c.heads {
+						x := r.v["x"][h*c.dim+c.offset:]
+						for i := range half {
+							j, k := i, i+half
+							if style == "interleaved" {
+								j, k = 2*i, 2*i+1
+							}
+							cos, sin := r.v["angles"][i], r.v["angles"][half+i]
+							x[j], x[k] = x[j]*cos-x[k]*sin, x[k]*cos+x[j]*sin
+						}
+					}
+				}})
+		}
+	}
+	cs = append(cs, rowCase{name: "delta_gates", kernel: "delta_gates", in: map[string]int{"a": 24, "b": 24}, out: map[string]int{"g": 24, "beta": 24},
+		w: map[string]int{"a_log": 24, "dt_bias": 24}, tol: tolExp, twin: func(r *row) {
+			for i, a := range r.v["a"] {
+				r.v["g"][i] = -math.Exp(r.v["a_log"][i]) * softplus(a+r.v["dt_bias"][i])
+				r.v["beta"][i] = sigmoid(r.v["b"][i])
+			}
+		}})
+	return cs
+}
+
+// bindRows makes the launch of a case for these rows of its arguments.
+func (c *rowCase) bindRows(t *testing.T, d *Device, data map[string][]float32, w map[string][]float32, pos []int32) (*rig, map[string][]float32) {
+	r := newRig(t, d, c.kernel, len(pos), 1, 0)
+	got := map[string][]float32{}
+	for name, n := range c.in {
+		r.floats(name, plan.In, data[name], r.rows(), ax("n", n))
+	}
+	for name, n := range c.io {
+		got[name] = r.floats(name, plan.InOut, data[name], r.rows(), ax("n", n))
+	}
+	for name, n := range c.out {
+		got[name] = r.floats(name, plan.Out, nil, r.rows(), ax("n", n))
+	}
+	for name, n := range c.w {
+		r.floats(name, plan.In, w[name], ax("n", n))
+	}
+	if c.pos {
+		r.ints("positions", plan.In, r.rows(), pos...)
+	}
+	for name, v := range c.attrs {
+		r.attr(name, v)
+	}
+	return r, got
+}
+
+// Every row kernel against its twin; rows past the step stay untouched; a row alone gives the bits it gave among others.
+func TestRowKernels(t *testing.T) {
+	eachPath(t, func(t *testing.T, d *Device) {
+		for _, c := range rowCases() {
+			for _, rows := range []int{1, 7, 150} {
+				t.Run(fmt.Sprint(c.name, "/rows=", rows), func(t *testing.T) { c.check(t, d, rows) })
+			}
+		}
+	})
+}
+
+func (c *rowCase) check(t *testing.T, d *Device, rows int) {
+	rng := rand.New(rand.NewPCG(1, uint64(rows)))
+	data, w := map[string][]float32{}, map[string][]float32{}
+	widths := maps.Clone(c.in)
+	if widths == nil {
+		widths = map[string]int{}
+	}
+	maps.Copy(widths, c.io)
+	for _, name := range slices.Sorted(maps.Keys(widths)) {
+		data[name] = normals(rng, rows*widths[name])
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.w)) {
+		w[name] = normals(rng, c.w[name])
+	}
+	pos := make([]int32, rows)
+	for i := range pos {
+		pos[i] = int32(rng.IntN(100))
+	}
+	r, got := c.bindRows(t, d, data, w, pos)
+	r.run()
+
+	slice := func(v []float32, i, n int) []float32 { return v[i*n : (i+1)*n] }
+	for i := range rows {
+		want := row{v: map[string][]float64{}, pos: int(pos[i])}
+		for name, n := range widths {
+			want.v[name] = wide(slice(data[name], i, n))
+		}
+		for name := range c.w {
+			want.v[name] = wide(w[name])
+		}
+		for name, n := range c.out {
+			want.v[name] = make([]float64, n)
+		}
+		c.twin(&want)
+		for name, v := range got {
+			near(t, fmt.Sprintf("row %d: %s", i, name), slice(v, i, len(want.v[name])), want.v[name], c.tol)
+		}
+	}
+	for name, v := range got {
+		n := c.out[name] + c.io[name]
+		allPoison(t, name, v[rows*n:])
+	}
+	if rows == 1 {
+		return
+	}
+	for _, i := range []int{0, rows / 2, rows - 1} {
+		one := map[string][]float32{}
+		for name, n := range widths {
+			one[name] = slice(data[name], i, n)
+		}
+		r, alone := c.bindRows(t, d, one, w, pos[i:i+1])
+		r.run()
+		for name, v := range alone {
+			n := c.out[name] + c.io[name]
+			sameBits(t, fmt.Sprintf("row %d alone: %s", i, name), v[:n], slice(got[name], i, n))
+		}
+	}
+}
