@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package engine
+
+import (
+	"runtime"
+	"time"
+
+	"github.com/metrale/metrale/internal/diag"
+	"github.com/metrale/metrale/internal/exec"
+	"github.com/metrale/metrale/internal/sample"
+	"github.com/metrale/metrale/internal/sched"
+	"github.com/metrale/metrale/internal/seq"
+)
+
+// device is the state of the device thread.
+type device struct {
+	*Engine
+	sched   *sched.Scheduler
+	streams map[seq.ID]*Stream
+	events  []sched.Event // for the next sched.Step: the last step's tokens and failures, then the inbox
+	taken   []message     // the inbox, swapped
+	drawn   []*Stream     // whose drawn token is not published yet
+	step    exec.Step
+	scratch sample.Scratch
+	lost    error // the device is gone
+}
+
+func newDevice(e *Engine) *device {
+	return &device{Engine: e, sched: sched.New(e.cfg), streams: map[seq.ID]*Stream{}}
+}
+
+// loop is the device thread.
+func (d *device) loop() {
+	defer close(d.done)
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	for {
+		closing := d.closing.Load()
+		d.collect()
+		if closing {
+			d.failAll(errShutdown())
+		}
+		began := d.now()
+		decision := d.sched.Step(began, d.events)
+		d.publish(decision, began)
+		if len(decision.Work) > 0 {
+			d.run(decision)
+			continue
+		}
+		if closing {
+			break
+		}
+		<-d.wake
+	}
+	d.failed = d.runner.Close()
+}
+
+// collect appends the inbox to the events.
+func (d *device) collect() {
+	d.mu.Lock()
+	d.taken, d.inbox = d.inbox, d.taken[:0]
+	d.mu.Unlock()
+	for i := range d.taken {
+		m := &d.taken[i]
+		if m.event.Kind == sched.Submit {
+			m.stream.admit()
+			d.streams[m.stream.id] = m.stream
+		}
+		d.events = append(d.events, m.event)
+	}
+	clear(d.taken)
+	if d.lost != nil {
+		d.failAll(d.lost)
+	}
+}
+
+// failAll makes every sequence fail in the next sched.Step.
+func (d *device) failAll(err error) {
+	for id := range d.streams {
+		d.events = append(d.events, sched.Event{Kind: sched.Fail, ID: id, Err: err})
+	}
+}
+
+// publish hands the last step's tokens and the scheduler's verdicts to the streams, and counts.
+func (d *device) publish(dec *sched.Decision, now int64) {
+	clear(d.events)
+	d.events = d.events[:0]
+	for i := range dec.Ends {
+		// A stop token is not part of the text.
+		if end := &dec.Ends[i]; end.Finish == seq.Stopped {
+			d.streams[end.ID].hold = true
+		}
+	}
+	m := d.metrics
+	for _, s := range d.drawn {
+		d.count(s, now)
+		if !s.hold {
+			s.push(s.drawn)
+		}
+		s.drawn = seq.Token{}
+	}
+	m.OutputTokens.Add(int64(len(d.drawn)))
+	clear(d.drawn)
+	d.drawn = d.drawn[:0]
+	for i := range dec.Ends {
+		end := &dec.Ends[i]
+		s := d.streams[end.ID]
+		delete(d.streams, end.ID)
+		s.unwatch()
+		s.finish(end)
+		m.Finished[end.Finish].Add(1)
+		m.Duration.Observe(time.Duration(now - s.submitted))
+	}
+	for _, st := range dec.Started {
+		m.Queue.Observe(time.Duration(st.Waited))
+	}
+	m.Preemptions.Add(int64(len(dec.Preempted)))
+	u := d.sched.Usage()
+	m.Running.Set(int64(u.Running))
+	m.Waiting.Set(int64(u.Waiting))
+	m.PagesUsed.Set(int64(u.Pages))
+	m.SlotsUsed.Set(int64(u.Slots))
+	if len(dec.Ends) > 0 {
+		d.ended(len(dec.Ends))
+	}
+}
+
+// count observes the latency of a sequence's new token.
+func (d *device) count(s *Stream, now int64) {
+	if s.last == 0 {
+		d.metrics.FirstToken.Observe(time.Duration(now - s.submitted))
+		d.metrics.PromptTokens.Add(int64(len(s.request.Prompt)))
+	} else {
+		d.metrics.InterToken.Observe(time.Duration(now - s.last))
+	}
+	s.last = now
+}
+
+// run computes the decided work and leaves its tokens, or its failure, in events.
+func (d *device) run(dec *sched.Decision) {
+	if err := d.compute(dec); err != nil {
+		clear(d.drawn)
+		d.drawn, d.events = d.drawn[:0], d.events[:0]
+		if diag.Is(err, diag.DeviceLost) {
+			d.lost = err
+			d.stopTaking(err)
+		}
+		for i := range dec.Work {
+			d.events = append(d.events, sched.Event{Kind: sched.Fail, ID: dec.Work[i].ID, Err: err})
+		}
+	}
+}
+
+// compute runs one step and samples. A panic becomes an error.
+func (d *device) compute(dec *sched.Decision) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			buf := make([]byte, 16<<10)
+			buf = buf[:runtime.Stack(buf, false)]
+			err = diag.Errorf(diag.Internal, "the step failed").Because(&panicError{p, buf})
+		}
+	}()
+	began := d.now()
+	d.build(dec)
+	logits, err := d.runner.Run(&d.step)
+	if err != nil {
+		return err
+	}
+	if len(logits) != len(d.step.OutRows) {
+		return diag.Errorf(diag.Internal, "the step gave %d rows of logits, %d were asked for", len(logits), len(d.step.OutRows))
+	}
+	d.sample(dec, logits)
+	d.metrics.Steps.Add(1)
+	d.metrics.Rows.Add(int64(len(d.step.Tokens)))
+	d.metrics.Step.Observe(time.Duration(d.now() - began))
+	return nil
+}
+
+// build writes the step that the decision describes.
+func (d *device) build(dec *sched.Decision) {
+	s := &d.step
+	s.Tokens, s.Positions, s.RowSeq, s.Slots = s.Tokens[:0], s.Positions[:0], s.RowSeq[:0], s.Slots[:0]
+	s.CuRows, s.Pages, s.StateSlot, s.Fresh, s.OutRows = append(s.CuRows[:0], 0), s.Pages[:0], s.StateSlot[:0], s.Fresh[:0], s.OutRows[:0]
+	size := d.cfg.PageSize
+	for i := range dec.Work {
+		w := &dec.Work[i]
+		s.Tokens = append(s.Tokens, w.Tokens...)
+		for j := range w.Tokens {
+			pos := w.First + j
+			s.Positions = append(s.Positions, int32(pos))
+			s.RowSeq = append(s.RowSeq, int32(i))
+			s.Slots = append(s.Slots, w.Pages[pos/size]*int32(size)+int32(pos%size))
+		}
+		rows := int32(len(s.Tokens))
+		for r := rows - int32(w.Outs); r < rows; r++ {
+			s.OutRows = append(s.OutRows, r)
+		}
+		s.CuRows = append(s.CuRows, rows)
+		s.Pages = append(s.Pages, w.Pages)
+		s.StateSlot = append(s.StateSlot, max(w.Slot, 0))
+		fresh := int32(0)
+		if w.Fresh {
+			fresh = 1
+		}
+		s.Fresh = append(s.Fresh, fresh)
+	}
+}

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+// Package engine runs sequences on a device: the shell around the pure scheduler and sampler.
+//
+//	Submit ─► inbox ─┐                                        ┌─► Stream.Next
+//	Cancel ─► inbox ─┤   one goroutine on one OS thread        │
+//	                 └─► sched.Step ─► publish ─► Runner.Run ─► sample ─┐
+//	                         ▲                                          │
+//	                         └────────────── tokens, failures ──────────┘
+//
+// Contract:
+//
+//  1. Only the device thread touches the Runner, from New to Close. Nothing that a caller does, or fails to do, makes it
+//     wait: a stream holds at most max_tokens tokens and Next takes all that are there.
+//  2. Submit refuses before any work: diag.Invalid, diag.TooLong, diag.Overloaded, diag.DeviceLost. A stream that it
+//     returned always ends, with exactly one event that has Finish set.
+//  3. When the context given to Submit ends or Close is called on the stream, everything that the sequence holds is free
+//     before the second step from then begins.
+//  4. An error of one row fails its sequence. An error or a panic of a step fails the sequences of that step. A lost device
+//     fails everything, then and later.
+//  5. In steady state a step allocates nothing; an idle engine uses no CPU.
+package engine
