@@ -5,6 +5,8 @@ package weights
 import (
 	"errors"
 	"sort"
+
+	"github.com/metrale/metrale/internal/weights/gguf"
 )
 
 // checkpoint is the Store over files: each tensor is a range of one of them.
@@ -15,11 +17,12 @@ type checkpoint struct {
 	total int64
 }
 
-// source is where a tensor's bytes lie: at begin of file.
+// source is where a tensor's bytes lie: at begin of file; in the order and form of view, if that is not nil.
 type source struct {
 	Tensor
 	file  *file
 	begin int64
+	view  *gguf.View
 }
 
 // newCheckpoint builds the Store; it owns the files.
@@ -46,12 +49,15 @@ func (c *checkpoint) Read(name string, off int64, dst []byte) error {
 	if err := inRange(name, off, len(dst), s.Size()); err != nil {
 		return err
 	}
+	if s.view != nil {
+		return s.readView(off, dst)
+	}
 	return s.file.readAt(dst, s.begin+off)
 }
 
 func (c *checkpoint) Bytes(name string) ([]byte, bool) {
 	s, ok := c.by[name]
-	if !ok || s.file.mapped == nil {
+	if !ok || s.file.mapped == nil || s.view != nil {
 		return nil, false
 	}
 	if elems, unit := s.DType.Block(); elems == 1 && s.begin%int64(unit) != 0 {
@@ -62,7 +68,7 @@ func (c *checkpoint) Bytes(name string) ([]byte, bool) {
 }
 
 func (c *checkpoint) Drop(name string) {
-	if s, ok := c.by[name]; ok {
+	if s, ok := c.by[name]; ok && s.view == nil {
 		s.file.drop(s.begin, s.begin+s.Size())
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/metrale/metrale/internal/diag"
+	"github.com/metrale/metrale/internal/modelconf"
 	"github.com/metrale/metrale/internal/weights/safetensors"
 )
 
@@ -21,8 +22,9 @@ type Options struct {
 
 // Files is what stands beside the tensors.
 type Files struct {
-	Path string            // what was opened
-	Side map[string][]byte // config.json, tokenizer.json, …: those of sideFiles that are there, by name
+	Path string              // what was opened
+	Side map[string][]byte   // config.json, tokenizer.json, …: those of sideFiles that are there, by name
+	GGUF *modelconf.Metadata // what a GGUF file says of itself; nil for other checkpoints
 }
 
 // sideFiles are the files of a checkpoint directory that Open brings along, by name or pattern.
@@ -37,13 +39,17 @@ var sideFiles = []string{
 // maxSide is the longest side file that is read. The longest seen, a tokenizer.json, has 33 MB.
 const maxSide = 256 << 20
 
-// Open opens a checkpoint: a directory with *.safetensors, or one such file. In a directory, an index
+// Open opens a checkpoint: a directory with *.safetensors, or one such file, or a .gguf file (of a split one, any part; the
+// files beside it are not looked at, since it describes itself). In a directory, an index
 // (model.safetensors.index.json) decides which files and tensors belong to it; without one it is model.safetensors alone,
 // or else every *.safetensors file. Errors name the file and the tensor at fault.
 func Open(path string, o Options) (Store, *Files, error) {
 	st, err := os.Stat(path)
 	if err != nil {
 		return nil, nil, osError(path, err)
+	}
+	if strings.HasSuffix(path, ".gguf") && !st.IsDir() {
+		return openGGUF(path, o)
 	}
 	dir, single := path, ""
 	if !st.IsDir() {
@@ -195,7 +201,7 @@ func openShards(dir string, shards []string, index *safetensors.Index, o Options
 				return nil, diag.Errorf(diag.Format, "tensor %s is also in %s", t.Name, first).At(diag.Pos{File: shard}).For(t.Name)
 			}
 			from[t.Name] = shard
-			sources = append(sources, source{Tensor{t.Name, t.DType, t.Shape}, f, t.Begin})
+			sources = append(sources, source{Tensor{t.Name, t.DType, t.Shape}, f, t.Begin, nil})
 		}
 	}
 	if index != nil {
