@@ -60,19 +60,18 @@ func (d *Device) Layout(name string) (gpu.Layout, error) {
 	return l, nil
 }
 
-// matrices reads a shape as count matrices [n, k]: up to two axes are one, three are as many as the leading one says.
-func matrices(s tensor.Shape) (count, n, k int64, err error) {
-	switch len(s) {
+// matrices reads a shape as count matrices [n, k]: up to two axes are one matrix, with more the leading one counts them.
+func matrices(s tensor.Shape) (count, n, k int64) {
+	last := len(s) - 1
+	switch last {
+	case -1:
+		return 1, 1, 1
 	case 0:
-		return 1, 1, 1, nil
+		return 1, 1, s[0]
 	case 1:
-		return 1, 1, s[0], nil
-	case 2:
-		return 1, s[0], s[1], nil
-	case 3:
-		return s[0], s[1], s[2], nil
+		return 1, s[0], s[1]
 	}
-	return 0, 0, 0, diag.Errorf(diag.Unsupported, "a weight of %d axes", len(s))
+	return s[0], s[1:last].Elems(), s[last]
 }
 
 // Rows is the granularity of Pack.
@@ -80,20 +79,14 @@ func (l *layout) Rows() int64 { return l.rows }
 
 // Size is the packed size in bytes.
 func (l *layout) Size(d tensor.DType, shape tensor.Shape) (int64, error) {
-	count, n, k, err := matrices(shape)
-	if err != nil {
-		return 0, err
-	}
+	count, n, k := matrices(shape)
 	one, err := l.size(d, n, k)
 	return count * one, err
 }
 
 // Pack writes rows [row, row+rows) of matrix m.
 func (l *layout) Pack(dst gpu.Buffer, off int64, d tensor.DType, shape tensor.Shape, m, row, rows int64, src []byte) error {
-	count, n, k, err := matrices(shape)
-	if err != nil {
-		return err
-	}
+	count, n, k := matrices(shape)
 	one, err := l.size(d, n, k)
 	if err != nil {
 		return err
