@@ -11,6 +11,7 @@
 //     bit there; Go differs from them in the last bits, since it fuses no multiply-add.
 //  3. Reductions depend on the slice's length only. Their order is the path's own.
 //  4. Exp is within 1 ulp of the real value on its normal range, gives 0 below -104 and +Inf above 88.73, and keeps NaN.
-//     Sigmoid, silu and gelu_tanh follow from it with one rounding per operation: within 4 ulp, as the tests check.
+//     Sigmoid and silu follow from it with one rounding per operation: within 4 ulp of the result; gelu_tanh within 4 ulp
+//     of its argument, as the tests check.
 //  5. Slices of one call have equal length; dst may be one of the sources, or must not overlap them.
 package vec

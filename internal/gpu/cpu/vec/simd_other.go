@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+//go:build !amd64
+
 package vec
 
 // Best is the highest path of this processor.

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+#include "textflag.h"
+
+// Numbers of the operations: op in simd_amd64.go.
+#define OP_ADD      0
+#define OP_SCALE    1
+#define OP_SCALEMUL 2
+#define OP_MUL      3
+#define OP_MULADD   4
+#define OP_EXP      5
+#define OP_SIGMOID  6
+#define OP_SILU     7
+#define OP_GELU     8
+
+#define V0 Y0
+#define V1 Y1
+#define V2 Y2
+#define V3 Y3
+#define V4 Y4
+#define V5 Y5
+#define V6 Y6
+#define V7 Y7
+#define WIDTH 32
+#define HALF  16
+
+#define FOLD
+
+// Constants are read from memory, eight of each.
+#define LOADCONST
+#define C_MIN    ·consts+0(SB)
+#define C_MAX    ·consts+32(SB)
+#define C_LOG2E  ·consts+64(SB)
+#define C_ROUND  ·consts+96(SB)
+#define C_LN2HI  ·consts+128(SB)
+#define C_LN2LO  ·consts+160(SB)
+#define C_C4     ·consts+192(SB)
+#define C_C3     ·consts+224(SB)
+#define C_C2     ·consts+256(SB)
+#define C_C1     ·consts+288(SB)
+#define C_C0     ·consts+320(SB)
+#define C_ONE    ·consts+352(SB)
+#define C_BIAS   ·consts+384(SB)
+#define C_GELU1  ·consts+416(SB)
+#define C_GELU3  ·consts+448(SB)
+
+#define ELEMENTWISE ·elementwiseAVX2
+#define ROTATE      ·rotateAVX2
+#define SUMSQUARES  ·sumSquaresAVX2
+#define WIDENBF16   ·widenBF16AVX2
+#define WIDENF16    ·widenF16AVX2
+
+#include "loops_amd64.h"

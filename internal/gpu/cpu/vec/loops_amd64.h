@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+// The loops, once for both paths. The including file defines
+//
+//	V0 … V7        vector registers
+//	WIDTH          bytes of a vector
+//	HALF           bytes of as many 16-bit elements
+//	LOADCONST      brings the constants C… into their operands
+//	FOLD           adds the upper half of V0 to its lower, if it is wider than 32 bytes
+//	C…             constants, as register or memory operands
+//
+// and the names of the functions. n is a multiple of 16 elements; registers:
+//
+//	DI dst   SI x   DX y   CX bytes left   R8 step of y
+
+// EXP turns V0 into exp(V0): see act.go for the algorithm. Uses V1 … V3.
+#define EXP \
+	VMOVUPS C_MIN, V1; \
+	VMAXPS  V0, V1, V0; \
+	VMOVUPS C_MAX, V1; \
+	VMINPS  V0, V1, V0; \
+	VMULPS  C_LOG2E, V0, V1; \
+	VADDPS  C_ROUND, V1, V1; \
+	VSUBPS  C_ROUND, V1, V1; \
+	VFNMADD231PS C_LN2HI, V1, V0; \
+	VFNMADD231PS C_LN2LO, V1, V0; \
+	VMOVUPS C_C4, V2; \
+	VFMADD213PS C_C3, V0, V2; \
+	VFMADD213PS C_C2, V0, V2; \
+	VFMADD213PS C_C1, V0, V2; \
+	VFMADD213PS C_C0, V0, V2; \
+	VMULPS  V0, V2, V2; \
+	VFMADD213PS V0, V0, V2; \
+	VADDPS  C_ONE, V2, V0; \
+	VCVTPS2DQ V1, V1; \
+	VPSRAD  $1, V1, V2; \
+	VPSUBD  V2, V1, V1; \
+	VPADDD  C_BIAS, V2, V2; \
+	VPADDD  C_BIAS, V1, V1; \
+	VPSLLD  $23, V2, V2; \
+	VPSLLD  $23, V1, V1; \
+	VMULPS  V2, V0, V0; \
+	VMULPS  V1, V0, V0
+
+// NEXT moves on by a vector and loops.
+#define NEXT(loop) \
+	ADDQ $WIDTH, DI; \
+	ADDQ $WIDTH, SI; \
+	ADDQ R8, DX; \
+	SUBQ $WIDTH, CX; \
+	JNZ  loop
+
+// func elementwise(op op, dst, x, y *float32, n int, s, b float32)
+TEXT ELEMENTWISE(SB), NOSPLIT, $0-48
+	MOVQ op+0(FP), AX
+	MOVQ dst+8(FP), DI
+	MOVQ x+16(FP), SI
+	MOVQ y+24(FP), DX
+	MOVQ n+32(FP), CX
+	SHLQ $2, CX
+	MOVQ $WIDTH, R8
+	CMPQ AX, $OP_EXP
+	JLT  plain
+	LOADCONST
+	VXORPS V6, V6, V6
+	CMPQ AX, $OP_EXP
+	JEQ  exp
+	TESTQ DX, DX
+	JNZ  acts
+	LEAQ ·ones(SB), DX
+	XORQ R8, R8
+acts:
+	CMPQ AX, $OP_SIGMOID
+	JEQ  sigmoid
+	CMPQ AX, $OP_SILU
+	JEQ  silu
+
+gelu:
+	VMOVUPS (SI), V4
+	VMULPS  V4, V4, V0
+	VMOVUPS C_GELU3, V1
+	VFMADD213PS C_GELU1, V1, V0
+	VMULPS  V4, V0, V0
+	EXP
+	VADDPS  C_ONE, V0, V0
+	VDIVPS  V0, V4, V0
+	VMULPS  (DX), V0, V0
+	VMOVUPS V0, (DI)
+	NEXT(gelu)
+	JMP done
+
+silu:
+	VMOVUPS (SI), V4
+	VSUBPS  V4, V6, V0
+	EXP
+	VADDPS  C_ONE, V0, V0
+	VDIVPS  V0, V4, V0
+	VMULPS  (DX), V0, V0
+	VMOVUPS V0, (DI)
+	NEXT(silu)
+	JMP done
+
+sigmoid:
+	VMOVUPS (SI), V4
+	VSUBPS  V4, V6, V0
+	EXP
+	VMOVUPS C_ONE, V1
+	VADDPS  V1, V0, V0
+	VDIVPS  V0, V1, V0
+	VMULPS  (DX), V0, V0
+	VMOVUPS V0, (DI)
+	NEXT(sigmoid)
+	JMP done
+
+exp:
+	VMOVUPS (SI), V0
+	EXP
+	VMOVUPS V0, (DI)
+	NEXT(exp)
+	JMP done
+
+plain:
+	VBROADCASTSS s+40(FP), V4
+	VBROADCASTSS b+44(FP), V5
+	CMPQ AX, $OP_ADD
+	JEQ  add
+	CMPQ AX, $OP_SCALE
+	JEQ  scale
+	CMPQ AX, $OP_SCALEMUL
+	JEQ  scalemul
+	CMPQ AX, $OP_MUL
+	JEQ  mul
+
+muladd:
+	VMOVUPS (SI), V0
+	VMOVUPS (DI), V1
+	VFMADD231PS (DX), V0, V1
+	VMOVUPS V1, (DI)
+	NEXT(muladd)
+	JMP done
+
+mul:
+	VMOVUPS (SI), V0
+	VMULPS  (DX), V0, V0
+	VMOVUPS V0, (DI)
+	NEXT(mul)
+	JMP done
+
+add:
+	VMOVUPS (DI), V0
+	VADDPS  (SI), V0, V0
+	VMOVUPS V0, (DI)
+	NEXT(add)
+	JMP done
+
+scale:
+	VMULPS  (SI), V4, V0
+	VMOVUPS V0, (DI)
+	NEXT(scale)
+	JMP done
+
+scalemul:
+	VMULPS  (SI), V4, V0
+	VADDPS  (DX), V5, V1
+	VMULPS  V1, V0, V0
+	VMOVUPS V0, (DI)
+	NEXT(scalemul)
+
+done:
+	VZEROUPPER
+	RET
+
+// func rotate(a, b, cos, sin *float32, n int)
+TEXT ROTATE(SB), NOSPLIT, $0-40
+	MOVQ a+0(FP), DI
+	MOVQ b+8(FP), SI
+	MOVQ cos+16(FP), DX
+	MOVQ sin+24(FP), R9
+	MOVQ n+32(FP), CX
+	SHLQ $2, CX
+	MOVQ $WIDTH, R8
+rotate:
+	VMOVUPS (DI), V0
+	VMOVUPS (SI), V1
+	VMOVUPS (DX), V2
+	VMOVUPS (R9), V3
+	VMULPS  V2, V0, V4
+	VMULPS  V3, V1, V5
+	VSUBPS  V5, V4, V4
+	VMULPS  V2, V1, V1
+	VMULPS  V3, V0, V0
+	VADDPS  V0, V1, V1
+	VMOVUPS V4, (DI)
+	VMOVUPS V1, (SI)
+	ADDQ $WIDTH, R9
+	NEXT(rotate)
+	VZEROUPPER
+	RET
+
+// func sumSquares(x *float32, n int) float32
+TEXT SUMSQUARES(SB), NOSPLIT, $0-20
+	MOVQ x+0(FP), SI
+	MOVQ n+8(FP), CX
+	SHLQ $2, CX
+	VXORPS V0, V0, V0
+	VXORPS V1, V1, V1
+	VXORPS V2, V2, V2
+	VXORPS V3, V3, V3
+sum4:
+	CMPQ CX, $(4*WIDTH)
+	JLT  sum1
+	VMOVUPS (SI), V4
+	VMOVUPS WIDTH(SI), V5
+	VMOVUPS (2*WIDTH)(SI), V6
+	VMOVUPS (3*WIDTH)(SI), V7
+	VFMADD231PS V4, V4, V0
+	VFMADD231PS V5, V5, V1
+	VFMADD231PS V6, V6, V2
+	VFMADD231PS V7, V7, V3
+	ADDQ $(4*WIDTH), SI
+	SUBQ $(4*WIDTH), CX
+	JMP  sum4
+sum1:
+	TESTQ CX, CX
+	JZ   fold
+	VMOVUPS (SI), V4
+	VFMADD231PS V4, V4, V0
+	ADDQ $WIDTH, SI
+	SUBQ $WIDTH, CX
+	JMP  sum1
+fold:
+	VADDPS V1, V0, V0
+	VADDPS V3, V2, V2
+	VADDPS V2, V0, V0
+	FOLD
+	VEXTRACTF128 $1, Y0, X1
+	VADDPS   X1, X0, X0
+	VMOVHLPS X0, X0, X1
+	VADDPS   X1, X0, X0
+	VMOVSHDUP X0, X1
+	VADDSS   X1, X0, X0
+	VMOVSS   X0, ret+16(FP)
+	VZEROUPPER
+	RET
+
+// func widenBF16(dst *float32, x *uint16, n int)
+TEXT WIDENBF16(SB), NOSPLIT, $0-24
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ n+16(FP), CX
+	SHLQ $2, CX
+bf16:
+	VPMOVZXWD (SI), V0
+	VPSLLD  $16, V0, V0
+	VMOVUPS V0, (DI)
+	ADDQ $WIDTH, DI
+	ADDQ $HALF, SI
+	SUBQ $WIDTH, CX
+	JNZ  bf16
+	VZEROUPPER
+	RET
+
+// func widenF16(dst *float32, x *uint16, n int)
+TEXT WIDENF16(SB), NOSPLIT, $0-24
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ n+16(FP), CX
+	SHLQ $2, CX
+f16:
+	VCVTPH2PS (SI), V0
+	VMOVUPS V0, (DI)
+	ADDQ $WIDTH, DI
+	ADDQ $HALF, SI
+	SUBQ $WIDTH, CX
+	JNZ  f16
+	VZEROUPPER
+	RET
