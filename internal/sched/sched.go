@@ -276,12 +276,17 @@ func (s *Scheduler) start(now int64) bool {
 	return true
 }
 
-// chunk gives a prefilling sequence as many rows as are left, keeping one output for each of the others that prefill.
+// chunk gives a prefilling sequence as many rows as are left. others is how many more prefill and come later.
 func (s *Scheduler) chunk(q *sequence, b *budget, others int) {
 	n := min(q.target()-q.computed, b.rows, b.prefill)
-	// Rows from echoed on want logits, so outputs bound how far beyond it a chunk may reach.
+	// Rows from echoed on want logits, so outputs bound how far beyond it a chunk may reach. A long echo leaves one output
+	// to each of the others, and if it can one to the sequence that may start.
 	if q.echoed < q.echoRows() {
-		n = min(n, max(0, q.echoed-q.computed)+max(0, b.outs-others))
+		outs := b.outs - others
+		if outs > 1 && s.waiting.len() > 0 && len(s.running) < s.cfg.Batch {
+			outs--
+		}
+		n = min(n, max(0, q.echoed-q.computed)+outs)
 	}
 	if n > 0 {
 		b.prefill -= n
