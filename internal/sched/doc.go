@@ -19,7 +19,7 @@
 //  2. A sequence starts when its whole history fits into free pages with one page left for each running sequence, or when
 //     nothing runs. The first waiting one is never overtaken.
 //  3. When a decode row needs a page and none is free, the youngest running sequence is put back at the head of the line
-//     and loses its pages. Nothing starts in such a step.
+//     and loses its pages, of which at least one is taken at once: so it does not start again in that step.
 //  4. Generated tokens are part of the history, so preemption computes them again and never changes them.
 //
 // Contract:

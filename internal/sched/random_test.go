@@ -5,6 +5,7 @@ package sched
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"testing"
 
@@ -23,6 +24,17 @@ func TestRandomHistories(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		play(t.Fatalf, func(n int) int { return rapid.IntRange(0, n-1).Draw(t, "choice") })
 	})
+}
+
+// TestManyHistories plays more of them, without shrinking.
+func TestManyHistories(t *testing.T) {
+	for seed := range uint64(5000) {
+		r := rand.New(rand.NewPCG(seed, 0))
+		play(func(format string, args ...any) {
+			t.Helper()
+			t.Fatalf("seed %d: "+format, append([]any{seed}, args...)...)
+		}, r.IntN)
+	}
 }
 
 func FuzzStep(f *testing.F) {
@@ -147,6 +159,9 @@ func (w *world) step() {
 		w.seqs[id].done = 0
 	}
 	for _, st := range d.Started {
+		if len(d.Preempted) > 0 {
+			w.fatalf("%d starts while %v are put back", st.ID, d.Preempted)
+		}
 		if a := w.seqs[st.ID]; st.ID <= w.lastStart || a.started || a.ends > 0 {
 			w.fatalf("%d starts after %d", st.ID, w.lastStart)
 		}

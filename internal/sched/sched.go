@@ -244,9 +244,6 @@ func (s *Scheduler) fill(now int64) {
 			}
 		}
 	}
-	if len(s.decision.Preempted) > 0 {
-		return
-	}
 	for s.waiting.len() > 0 && len(s.running) < s.cfg.Batch && b.rows > 0 && b.prefill > 0 && b.outs > 0 && s.start(now) {
 		s.chunk(s.running[len(s.running)-1], &b, 0)
 	}
