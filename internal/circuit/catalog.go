@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package circuit
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/metrale/metrale/internal/diag"
+	"github.com/metrale/metrale/internal/kernel"
+	"github.com/metrale/metrale/internal/plan"
+	"github.com/metrale/metrale/internal/tensor"
+)
+
+// Catalog is what a checkpoint holds; weights.Store is one.
+type Catalog interface {
+	Lookup(name string) (d tensor.DType, shape tensor.Shape, ok bool)
+	Names() []string
+}
+
+// stored is a weight as the checkpoint has it.
+type stored struct {
+	dtype   tensor.DType
+	sources []string
+}
+
+// most is how many names of one kind an error lists.
+const most = 64
+
+// preflight finds every weight in the catalog. Its error lists all missing, mis-shaped and unexpected tensors.
+type preflight struct {
+	in         *Instance
+	cat        Catalog
+	prefix     string
+	used       map[string]bool
+	missing    []string
+	wrong      []string
+	unexpected []string
+}
+
+func (in *Instance) resolve(cat Catalog) ([]stored, error) {
+	p := &preflight{in: in, cat: cat, prefix: in.prefix(cat), used: map[string]bool{}}
+	out := make([]stored, len(in.Weights))
+	for i := range in.Weights {
+		out[i] = p.weight(&in.Weights[i])
+	}
+	for _, name := range cat.Names() {
+		if !p.used[name] && !p.ignored(name) {
+			p.unexpected = append(p.unexpected, name)
+		}
+	}
+	return out, p.err()
+}
+
+// prefix is the first one under which the first weight is found, or simply the first.
+func (in *Instance) prefix(cat Catalog) string {
+	for _, prefix := range in.Prefixes {
+		for _, alt := range in.Weights[0].From {
+			if _, _, ok := cat.Lookup(place(alt[0], prefix, 0)); ok {
+				return prefix
+			}
+		}
+	}
+	return in.Prefixes[0]
+}
+
+// place fills in the prefix and the expert.
+func place(name, prefix string, e int64) string {
+	root := strings.TrimSuffix(prefix, ".")
+	root = root[:strings.LastIndexByte(root, '.')+1]
+	return strings.NewReplacer("{P}", prefix, "{R}", root, "{e}", fmt.Sprint(e)).Replace(name)
+}
+
+func (p *preflight) weight(w *Weight) stored {
+	for _, alt := range w.From {
+		if _, _, ok := p.cat.Lookup(place(alt[0], p.prefix, 0)); ok {
+			return p.alternative(w, alt)
+		}
+	}
+	for _, name := range w.From[0] {
+		p.missing = append(p.missing, strings.ReplaceAll(place(strings.ReplaceAll(name, "{e}", "\x00"), p.prefix, 0), "\x00", "*"))
+	}
+	return stored{}
+}
+
+// alternative looks up each tensor of a weight's form.
+func (p *preflight) alternative(w *Weight, alt []string) stored {
+	want, experts := sourceShape(w, alt)
+	s := stored{}
+	for e := range experts {
+		for _, name := range alt {
+			name = place(name, p.prefix, e)
+			d, shape, ok := p.cat.Lookup(name)
+			p.used[name] = true
+			switch {
+			case !ok:
+				p.missing = append(p.missing, name)
+			case want == nil || !squeeze(shape).Equal(squeeze(want)):
+				p.wrong = append(p.wrong, fmt.Sprintf("%s is %v, expected %s", name, shape, axesText(w.Axes, want)))
+			case s.dtype != tensor.None && d != s.dtype:
+				p.wrong = append(p.wrong, fmt.Sprintf("%s is %v, but %s is %v", name, d, s.sources[0], s.dtype))
+			default:
+				if s.dtype == tensor.None {
+					s.dtype = d
+				}
+			}
+			s.sources = append(s.sources, name)
+		}
+	}
+	return s
+}
+
+// sourceShape is the shape of each of an alternative's tensors, and over how many experts they run.
+func sourceShape(w *Weight, alt []string) (want tensor.Shape, experts int64) {
+	for _, a := range w.Axes {
+		want = append(want, a.Size)
+	}
+	experts = 1
+	if strings.Contains(alt[0], "{e}") {
+		experts, want = want[0], want[1:]
+	}
+	if n := int64(len(alt)); want[0]%n != 0 {
+		return nil, experts
+	} else {
+		want[0] /= n
+	}
+	return want, experts
+}
+
+// squeeze drops axes of one element: a depthwise kernel is stored as [channels, 1, taps].
+func squeeze(s tensor.Shape) tensor.Shape {
+	return slices.DeleteFunc(slices.Clone(s), func(n int64) bool { return n == 1 })
+}
+
+func axesText(axes []kernel.Axis, want tensor.Shape) string {
+	var names []string
+	for _, a := range axes[len(axes)-len(want):] {
+		names = append(names, a.Name)
+	}
+	return fmt.Sprintf("%v (%s)", want, strings.Join(names, ", "))
+}
+
+// ignored says whether the circuit names a tensor as not used.
+func (p *preflight) ignored(name string) bool {
+	return slices.ContainsFunc(p.in.Unused, func(u Unused) bool { return wildcard(place(u.Match, p.prefix, 0), name) })
+}
+
+// wildcard matches * as any text.
+func wildcard(pattern, s string) bool {
+	parts := strings.Split(pattern, "*")
+	if len(parts) == 1 {
+		return pattern == s
+	}
+	if !strings.HasPrefix(s, parts[0]) {
+		return false
+	}
+	s = s[len(parts[0]):]
+	for _, part := range parts[1 : len(parts)-1] {
+		i := strings.Index(s, part)
+		if i < 0 {
+			return false
+		}
+		s = s[i+len(part):]
+	}
+	return strings.HasSuffix(s, parts[len(parts)-1])
+}
+
+func (p *preflight) err() error {
+	var parts []string
+	for _, l := range []struct {
+		what  string
+		names []string
+	}{{"missing", p.missing}, {"mis-shaped", p.wrong}, {"unexpected", p.unexpected}} {
+		if len(l.names) == 0 {
+			continue
+		}
+		slices.Sort(l.names)
+		names := slices.Compact(l.names)
+		more := ""
+		if n := len(names) - most; n > 0 {
+			names, more = names[:most], fmt.Sprintf("\n  … and %d more", n)
+		}
+		parts = append(parts, fmt.Sprintf("%s (%d):\n  %s%s", l.what, len(l.names), strings.Join(names, "\n  "), more))
+	}
+	if parts == nil {
+		return nil
+	}
+	return diag.Errorf(diag.Format, "the checkpoint's tensors do not fit circuit %s\n%s", p.in.Name(), strings.Join(parts, "\n"))
+}
+
+// Synthetic is a catalog made from the circuit itself: every weight in its first form, as if such a checkpoint existed.
+type Synthetic struct {
+	names  []string
+	dtypes map[string]tensor.DType
+	shapes map[string]tensor.Shape
+}
+
+// SyntheticCatalog invents the checkpoint that the instance asks for: matrices as d, vectors as F32. It serves plans of
+// models that are not at hand, and loading of dummy weights.
+func (in *Instance) SyntheticCatalog(d tensor.DType) *Synthetic {
+	s := &Synthetic{dtypes: map[string]tensor.DType{}, shapes: map[string]tensor.Shape{}}
+	for i := range in.Weights {
+		w := &in.Weights[i]
+		want, experts := sourceShape(w, w.From[0])
+		for e := range experts {
+			for _, name := range w.From[0] {
+				name = place(name, in.Prefixes[0], e)
+				if _, ok := s.shapes[name]; ok {
+					continue
+				}
+				s.names = append(s.names, name)
+				s.shapes[name], s.dtypes[name] = want, d
+				if elems, _ := d.Block(); len(squeeze(want)) < 2 || want[len(want)-1]%int64(elems) != 0 {
+					s.dtypes[name] = tensor.F32
+				}
+			}
+		}
+	}
+	slices.Sort(s.names)
+	return s
+}
+
+// Lookup gives a tensor's element type and shape.
+func (s *Synthetic) Lookup(name string) (tensor.DType, tensor.Shape, bool) {
+	shape, ok := s.shapes[name]
+	return s.dtypes[name], shape, ok
+}
+
+// Names are all tensors, sorted.
+func (s *Synthetic) Names() []string { return s.names }
+
+// toPlanAxes replaces varying extents by limits.
+func toPlanAxes(axes []kernel.Axis, l plan.Limits) plan.Axes {
+	out := make(plan.Axes, len(axes))
+	for i, a := range axes {
+		out[i] = plan.Axis(a)
+		switch a.Size {
+		case varying[plan.Rows]:
+			out[i].Size = l.Rows
+		case varying[plan.Seqs]:
+			out[i].Size = l.Seqs
+		case varying[plan.Outs]:
+			out[i].Size = l.Outs
+		}
+	}
+	return out
+}

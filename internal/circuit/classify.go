@@ -1,0 +1,378 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package circuit
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/metrale/metrale/internal/diag"
+	"github.com/metrale/metrale/internal/modelconf"
+	"github.com/metrale/metrale/internal/tensor"
+)
+
+func itoa(i int) string { return strconv.Itoa(i) }
+
+// point is a checkpoint's place in the space that a circuit spans: what its config.json says, classified.
+type point struct {
+	variant *Variant
+	dims    map[string]int64
+	params  map[string]float64
+	strings map[string]string
+	kinds   []string // of each layer, where the config lists them
+	tables  map[string][]float32
+	where   map[string]*modelconf.Node // the key that set a dim
+	ropeAt  map[string]*modelconf.Node // keys that rope.go reads
+
+	pending []pendingDim
+}
+
+// pendingDim waits for the dims that its expression names.
+type pendingDim struct {
+	name, expr string
+	fail       func(error) error
+}
+
+// classify reads a config by its variant's map.
+func classify(v *Variant, cfg *modelconf.Config) (*point, error) {
+	p := &point{variant: v, dims: map[string]int64{}, params: map[string]float64{}, strings: map[string]string{},
+		tables: map[string][]float32{}, where: map[string]*modelconf.Node{}, ropeAt: map[string]*modelconf.Node{}}
+	tree := cfg.Tree
+	if v.Wraps != "" {
+		inner, ok := tree.Child(v.Wraps)
+		if !ok {
+			return nil, p.missing(tree, v.Wraps)
+		}
+		mt, _ := inner.Child("model_type")
+		if s, _ := mt.Str(); s != v.As {
+			return nil, refuse(inner, "%s.model_type is %q; for model_type %s it must be %q", v.Wraps, s, v.ModelType, v.As)
+		}
+		if err := p.keys(v, tree, v.Wraps); err != nil {
+			return nil, err
+		}
+		tree = inner
+	}
+	m := v.mapped()
+	if err := p.keys(m, tree, ""); err != nil {
+		return nil, err
+	}
+	if err := p.defaults(m, tree); err != nil {
+		return nil, err
+	}
+	src := m.Source[cfg.Source]
+	for _, more := range []map[string]string{v.Dims, m.Dims, src.Dims, m.circuit.Dims} {
+		for _, name := range slices.Sorted(maps.Keys(more)) {
+			p.pend(name, more[name], func(err error) error { return m.circuit.file.Errorf("dims."+name, "dim %s: %s", name, err) })
+		}
+	}
+	p.strings["rope_style"] = "half"
+	maps.Copy(p.strings, src.Strings)
+	if err := p.rope(m, tree); err != nil {
+		return nil, err
+	}
+	if err := p.settle(); err != nil {
+		return nil, err
+	}
+	for name, text := range m.circuit.Params {
+		if _, ok := p.params[name]; ok {
+			continue
+		}
+		f, err := p.number(text, p.dims)
+		if err != nil {
+			return nil, m.circuit.file.Errorf("params."+name, "param %s: %s", name, err)
+		}
+		p.params[name] = f
+	}
+	return p, nil
+}
+
+// refuse is an error about a value that is well-formed and not supported.
+func refuse(n *modelconf.Node, format string, args ...any) *diag.Error {
+	e := n.Errorf(format, args...)
+	e.Code = diag.Unsupported
+	return e
+}
+
+func (p *point) missing(tree *modelconf.Node, key string) error {
+	return tree.Errorf("key %s is missing; model_type %s needs it", join(tree.Path(), key), p.variant.ModelType)
+}
+
+func join(path, key string) string {
+	if path == "" {
+		return key
+	}
+	return path + "." + key
+}
+
+// keys classifies each key of an object; skip is the key of a wrapped decoder.
+func (p *point) keys(v *Variant, tree *modelconf.Node, skip string) error {
+	if tree.Kind() != modelconf.Object {
+		return tree.Errorf("%s is %s; a config must be an object", tree.Path(), tree.Kind())
+	}
+	for i, name := range tree.Keys() {
+		n := tree.Items()[i]
+		if name == skip && skip != "" {
+			continue
+		}
+		k, ok := v.keys[name]
+		if !ok {
+			return refuse(n, "key %s is not known for model_type %s: what it changes is not supported", n.Path(), v.ModelType)
+		}
+		if err := p.key(k, n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// key takes one value.
+func (p *point) key(k placedKey, n *modelconf.Node) error {
+	null := n.IsNull()
+	switch {
+	case k.Ignore != "" || k.Quant:
+		return nil
+	case k.Rope:
+		if !null {
+			p.ropeAt[k.name] = n
+		}
+		return nil
+	case k.Accept != nil:
+		if null || accepts(k.Accept, n) {
+			return nil
+		}
+		return refuse(n, "%s is %s; supported is %s (%s)", n.Path(), literal(n), listed(k.Accept), k.Why)
+	case null && k.Null != nil && k.Dim != "":
+		return p.set(k.Dim, *k.Null, n)
+	case null:
+		return nil // as if absent
+	case k.Dim != "":
+		v, ok := n.Int()
+		lo, hi := int64(1), int64(1)<<31
+		if k.Min != nil {
+			lo = *k.Min
+		}
+		if k.Max != nil {
+			hi = *k.Max
+		}
+		if !ok || v < lo || v > hi {
+			return n.Errorf("%s is %s; it must be an integer from %d to %d", n.Path(), literal(n), lo, hi)
+		}
+		return p.set(k.Dim, v, n)
+	case k.Switch != "":
+		v, ok := n.Bool()
+		if !ok {
+			return n.Errorf("%s is %s; it must be true or false", n.Path(), literal(n))
+		}
+		for _, name := range append([]string{k.Switch}, k.Also...) {
+			if err := p.set(name, truth(v), n); err != nil {
+				return err
+			}
+		}
+	case k.Param != "":
+		v, ok := n.Float()
+		if !ok || math.IsNaN(v) || math.IsInf(v, 0) {
+			return n.Errorf("%s is %s; it must be a number", n.Path(), literal(n))
+		}
+		p.params[k.Param] = v
+	case k.Variant != "":
+		s, ok := n.Str()
+		ours, known := k.Allow[s]
+		if !ok || !known {
+			return refuse(n, "%s is %s; supported is %s", n.Path(), literal(n), strings.Join(slices.Sorted(maps.Keys(k.Allow)), ", "))
+		}
+		p.strings[k.Variant] = ours
+	case k.Kinds != nil:
+		return p.layerKinds(k, n)
+	}
+	return nil
+}
+
+// set gives a dim its value. What stands around a wrapped decoder was read first and stays.
+func (p *point) set(dim string, v int64, n *modelconf.Node) error {
+	if _, ok := p.dims[dim]; !ok {
+		p.dims[dim], p.where[dim] = v, n
+	} else if at := p.where[dim]; at.Key() != n.Key() && p.dims[dim] != v {
+		return n.Errorf("%s is %s, but %s is %s", n.Path(), literal(n), at.Path(), literal(at)).Note(at.Pos(), "%s stands here", at.Path())
+	}
+	return nil
+}
+
+func (p *point) layerKinds(k placedKey, n *modelconf.Node) error {
+	if n.Kind() != modelconf.Array {
+		return n.Errorf("%s is %s; it must be a list of layer kinds", n.Path(), n.Kind())
+	}
+	for _, e := range n.Items() {
+		s, ok := e.Str()
+		if !ok || !slices.Contains(k.Kinds, s) {
+			return refuse(e, "%s is %s; supported is %s", e.Path(), literal(e), strings.Join(k.Kinds, ", "))
+		}
+		p.kinds = append(p.kinds, s)
+	}
+	p.where["kinds"] = n
+	return nil
+}
+
+func truth(b bool) int64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func literal(n *modelconf.Node) string {
+	switch n.Kind() {
+	case modelconf.Array, modelconf.Object:
+		return n.Kind().String()
+	case modelconf.String:
+		return strconv.Quote(n.Literal())
+	}
+	return n.Literal()
+}
+
+// accepts says whether a value is in an accept list. TOML's values are int64, float64, bool, string or an empty list.
+func accepts(list []any, n *modelconf.Node) bool {
+	for _, want := range list {
+		switch w := want.(type) {
+		case bool:
+			if v, ok := n.Bool(); ok && v == w {
+				return true
+			}
+		case int64:
+			if v, ok := n.Float(); ok && v == float64(w) {
+				return true
+			}
+		case float64:
+			if v, ok := n.Float(); ok && v == w {
+				return true
+			}
+		case string:
+			if v, ok := n.Str(); ok && v == w {
+				return true
+			}
+		case []any:
+			if n.Kind() == modelconf.Array && n.Len() == 0 && len(w) == 0 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func listed(list []any) string {
+	var s []string
+	for _, v := range list {
+		s = append(s, fmt.Sprintf("%#v", v))
+		if _, ok := v.([]any); ok {
+			s[len(s)-1] = "[]"
+		}
+	}
+	return strings.Join(s, " or ")
+}
+
+// defaults fills in keys that the config does not have.
+func (p *point) defaults(v *Variant, tree *modelconf.Node) error {
+	for _, spelling := range slices.Sorted(maps.Keys(v.keys)) {
+		k := v.keys[spelling]
+		if k.name != spelling {
+			continue
+		}
+		at := func(format string, args ...any) error {
+			return k.file.Errorf(k.at, "key %s: "+format, append([]any{k.name}, args...)...)
+		}
+		switch {
+		case k.Dim != "":
+			if _, ok := p.dims[k.Dim]; ok {
+				continue
+			}
+			if k.Default == nil {
+				return p.missing(tree, k.name)
+			}
+			p.pend(k.Dim, fmt.Sprint(k.Default), func(err error) error {
+				return tree.Errorf("key %s is missing, and its default %v cannot be taken: %s", join(tree.Path(), k.name), k.Default, err)
+			})
+		case k.Switch != "":
+			b, ok := k.Default.(bool)
+			if !ok {
+				return at("a switch needs a default")
+			}
+			for _, name := range append([]string{k.Switch}, k.Also...) {
+				if _, ok := p.dims[name]; !ok {
+					p.dims[name] = truth(b)
+				}
+			}
+		case k.Param != "":
+			if _, ok := p.params[k.Param]; ok {
+				continue
+			}
+			f, ok := k.Default.(float64)
+			if !ok {
+				return p.missing(tree, k.name)
+			}
+			p.params[k.Param] = f
+		case k.Variant != "":
+			if _, ok := p.strings[k.Variant]; ok {
+				continue
+			}
+			s, _ := k.Default.(string)
+			if p.strings[k.Variant], _ = k.Allow[s]; p.strings[k.Variant] == "" {
+				return p.missing(tree, k.name)
+			}
+		}
+	}
+	return p.settle()
+}
+
+// pend sets a dim to an expression, unless it is set already.
+func (p *point) pend(name, expr string, fail func(error) error) {
+	if _, ok := p.dims[name]; ok {
+		return
+	}
+	if slices.ContainsFunc(p.pending, func(d pendingDim) bool { return d.name == name }) {
+		return
+	}
+	p.pending = append(p.pending, pendingDim{name, expr, fail})
+}
+
+// settle evaluates pending dims until none can be.
+func (p *point) settle() error {
+	for len(p.pending) > 0 {
+		var last error
+		rest := p.pending[:0:0]
+		for _, d := range p.pending {
+			v, err := tensor.Eval(d.expr, p.dims)
+			if err != nil {
+				last = d.fail(err)
+				rest = append(rest, d)
+				continue
+			}
+			p.dims[d.name] = v
+		}
+		if len(rest) == len(p.pending) {
+			return last
+		}
+		p.pending = rest
+	}
+	return nil
+}
+
+// number reads a float: a literal, a param, or rsqrt(dims) = dims^-½.
+func (p *point) number(text string, dims map[string]int64) (float64, error) {
+	if f, err := strconv.ParseFloat(text, 64); err == nil {
+		return f, nil
+	}
+	if f, ok := p.params[text]; ok {
+		return f, nil
+	}
+	if expr, ok := strings.CutPrefix(text, "rsqrt("); ok && strings.HasSuffix(expr, ")") {
+		v, err := tensor.Eval(strings.TrimSuffix(expr, ")"), dims)
+		if err != nil {
+			return 0, err
+		}
+		return math.Pow(float64(v), -0.5), nil
+	}
+	return 0, fmt.Errorf("%q is no number, no param and no rsqrt(dims)", text)
+}

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package circuit
+
+import (
+	"io/fs"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/metrale/metrale/internal/kernel"
+)
+
+// mapFile is kernels/circuits/<arch>.config.toml.
+type mapFile struct {
+	Circuit  string              `toml:"circuit"`
+	Use      []string            `toml:"use"` // shared sets of keys: kernels/circuits/keys/<name>.toml
+	Keys     map[string]Key      `toml:"keys"`
+	Variants map[string]*Variant `toml:"variant"`
+}
+
+// Variant maps one model_type's config.json to a circuit.
+type Variant struct {
+	Wraps    string            `toml:"wraps"` // the key under which the decoder's config is; then Keys are those around it
+	As       string            `toml:"as"`    // the variant of that inner config
+	Prefixes []string          `toml:"prefixes"`
+	Dims     map[string]string `toml:"dims"` // set for all checkpoints of this model_type
+	Rope     RopeRule          `toml:"rope"`
+	Keys     map[string]Key    `toml:"keys"`
+	Source   map[string]Source `toml:"source"` // by modelconf.Config.Source: what its files do differently
+
+	ModelType string   `toml:"-"`
+	circuit   *Circuit // of the inner variant too
+	inner     *Variant
+	keys      map[string]placedKey // all key sets and Keys, merged
+}
+
+// Source is what a container format changes against the original checkpoint.
+type Source struct {
+	Dims    map[string]string `toml:"dims"`
+	Strings map[string]string `toml:"strings"`
+}
+
+// RopeRule is what a model_type says about its rotation beyond the config's keys.
+type RopeRule struct {
+	Theta         float64 `toml:"theta"`          // where the config gives none
+	Partial       float64 `toml:"partial"`        // rotated share of a head where the config gives none; 0 = all
+	PositionScale bool    `toml:"position_scale"` // llama_4_scaling_beta scales queries
+	MRope         bool    `toml:"mrope"`          // mrope_section is allowed: three equal positions of text are one
+}
+
+// Key classifies a key of config.json. Exactly one of the first eight is given.
+type Key struct {
+	Dim     string   `toml:"dim"`     // an integer; also the name that expressions use
+	Switch  string   `toml:"switch"`  // true or false, as the dim 1 or 0
+	Param   string   `toml:"param"`   // a number
+	Variant string   `toml:"variant"` // a string, one of Allow's keys
+	Kinds   []string `toml:"kinds"`   // a list of layer kinds, these
+	Rope    bool     `toml:"rope"`    // read by rope.go
+	Accept  []any    `toml:"accept"`  // only these values (or null); Why says what is missing for others
+	Ignore  string   `toml:"ignore"`  // has no effect; says why
+	Quant   bool     `toml:"quant"`   // read by modelconf
+
+	Alias   []string          `toml:"alias"`   // other spellings of the key
+	Also    []string          `toml:"also"`    // further switches that it sets
+	Allow   map[string]string `toml:"allow"`   // of Variant: the config's word → ours
+	Default any               `toml:"default"` // where the key is absent; an expression, for a dim
+	Null    *int64            `toml:"null"`    // what null stands for; absence unless given
+	Min     *int64            `toml:"min"`     // of a dim; 1 unless given
+	Max     *int64            `toml:"max"`     // of a dim; 2^31 unless given
+	Why     string            `toml:"why"`
+}
+
+// placedKey knows where it was declared.
+type placedKey struct {
+	Key
+	name string
+	file *kernel.File
+	at   string
+}
+
+func (k *Key) kindsGiven() int {
+	n := 0
+	for _, given := range []bool{k.Dim != "", k.Switch != "", k.Param != "", k.Variant != "", k.Kinds != nil, k.Rope, k.Accept != nil, k.Ignore != "", k.Quant} {
+		if given {
+			n++
+		}
+	}
+	return n
+}
+
+func (lib *Library) loadMaps(fsys fs.FS) error {
+	for _, name := range glob(fsys, "circuits/*.config.toml") {
+		var m mapFile
+		f, err := kernel.ReadTOML(fsys, name, &m)
+		if err != nil {
+			return err
+		}
+		c := lib.Circuits[m.Circuit]
+		if c == nil {
+			return f.Errorf("circuit", "there is no circuit %q", m.Circuit)
+		}
+		base := map[string]placedKey{}
+		for i, set := range m.Use {
+			var s struct {
+				Keys map[string]Key `toml:"keys"`
+			}
+			file := path.Join("circuits/keys", set+".toml")
+			sf, err := kernel.ReadTOML(fsys, file, &s)
+			if err != nil {
+				return f.Errorf("use."+itoa(i), "key set %s: %w", set, err)
+			}
+			if err := addKeys(base, s.Keys, sf, "keys"); err != nil {
+				return err
+			}
+		}
+		if err := addKeys(base, m.Keys, f, "keys"); err != nil {
+			return err
+		}
+		if err := lib.addVariants(&m, f, c, base); err != nil {
+			return err
+		}
+	}
+	for _, v := range lib.Variants {
+		if v.Wraps == "" {
+			continue
+		}
+		if v.inner = lib.Variants[v.As]; v.inner == nil || v.inner.Wraps != "" {
+			return v.keys["model_type"].file.Errorf("", "variant %s wraps %q, which is no variant of a decoder", v.ModelType, v.As)
+		}
+	}
+	return nil
+}
+
+func (lib *Library) addVariants(m *mapFile, f *kernel.File, c *Circuit, base map[string]placedKey) error {
+	for _, mt := range slices.Sorted(maps.Keys(m.Variants)) {
+		v, at := m.Variants[mt], "variant."+mt
+		if lib.Variants[mt] != nil {
+			return f.Errorf(at, "model_type %s is mapped twice", mt)
+		}
+		if len(v.Prefixes) == 0 {
+			return f.Errorf(at, "variant %s has no prefixes", mt)
+		}
+		v.ModelType, v.circuit = mt, c
+		v.keys = maps.Clone(base)
+		if v.Wraps != "" { // around the decoder stand only bookkeeping and Keys
+			v.keys = map[string]placedKey{}
+			for k, p := range base {
+				if p.file.Name == bookkeeping {
+					v.keys[k] = p
+				}
+			}
+		}
+		if err := addKeys(v.keys, v.Keys, f, at+".keys"); err != nil {
+			return err
+		}
+		lib.Variants[mt] = v
+	}
+	return nil
+}
+
+// bookkeeping is the key set that also holds around a wrapped decoder's config.
+const bookkeeping = "circuits/keys/checkpoint.toml"
+
+// addKeys puts a set over another; aliases become entries of their own.
+func addKeys(into map[string]placedKey, keys map[string]Key, f *kernel.File, at string) error {
+	for _, name := range slices.Sorted(maps.Keys(keys)) {
+		k, here := keys[name], at+"."+name
+		if n := k.kindsGiven(); n != 1 {
+			return f.Errorf(here, "key %s has %d classes; exactly one of dim, switch, param, variant, kinds, rope, accept, ignore, quant is given", name, n)
+		}
+		if k.Variant != "" && len(k.Allow) == 0 {
+			return f.Errorf(here, "key %s is a variant without allow", name)
+		}
+		if k.Accept != nil && k.Why == "" {
+			return f.Errorf(here, "key %s accepts only some values and does not say why", name)
+		}
+		p := placedKey{k, name, f, here}
+		for old, o := range into { // a redeclared key loses its old aliases
+			if o.name == name {
+				delete(into, old)
+			}
+		}
+		for _, spelling := range append([]string{name}, k.Alias...) {
+			into[spelling] = p
+		}
+	}
+	return nil
+}
+
+// mapped is the decoder's variant: v itself or what it wraps.
+func (v *Variant) mapped() *Variant {
+	if v.inner != nil {
+		return v.inner
+	}
+	return v
+}
+
+// Name is circuit/model_type, as plans are headed.
+func (v *Variant) name() string {
+	return strings.Join([]string{v.mapped().circuit.name, v.ModelType}, "/")
+}

@@ -1,0 +1,387 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package circuit
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/metrale/metrale/internal/kernel"
+	"github.com/metrale/metrale/internal/plan"
+)
+
+// group is a set of nodes that one launch computes.
+type group struct {
+	rule  *Rule
+	nodes []int // in the order of the pattern
+	vars  binding
+	order int // index of the last node
+}
+
+// binding is what a pattern's variables stand for in the instance.
+type binding struct {
+	edges                   map[string]int
+	weights, consts, states map[string]int // weights: -1 absent
+}
+
+// fuser covers an instance with groups.
+type fuser struct {
+	in       *Instance
+	rules    []*Rule
+	settings map[string]string
+	rows     int64
+
+	readers [][]int // of each edge: nodes
+	writer  []int   // of each edge
+	after   [][]int // of each node: nodes that must come after it
+	groupOf []int   // of each node; -1 none yet
+	groups  []*group
+}
+
+// fuse is greedy: rules by priority, places in execution order. Every node ends in exactly one group.
+func fuse(in *Instance, rules []*Rule, settings map[string]string, rows int64) ([]*group, error) {
+	f := &fuser{in: in, rules: rules, settings: settings, rows: rows, readers: make([][]int, len(in.Edges)),
+		writer: make([]int, len(in.Edges)), after: make([][]int, len(in.Nodes)), groupOf: make([]int, len(in.Nodes))}
+	for i, n := range in.Nodes {
+		f.groupOf[i] = -1
+		for _, e := range n.In {
+			f.readers[e] = append(f.readers[e], i)
+		}
+		for _, e := range n.Out {
+			f.writer[e] = i
+		}
+	}
+	if err := f.dependencies(); err != nil {
+		return nil, err
+	}
+	for _, r := range rules {
+		if !r.enabled(settings, rows) {
+			continue
+		}
+		for _, copies := range slices.Backward(slices.Sorted(maps.Keys(r.patterns))) {
+			for i := range in.Nodes {
+				f.try(r, r.patterns[copies], i)
+			}
+		}
+	}
+	for i, g := range f.groupOf {
+		if g < 0 {
+			n := in.Nodes[i]
+			return nil, fmt.Errorf("no rule lowers node %s, %s with %v", n.ID, n.Op.Signature(), n.Attrs)
+		}
+	}
+	return f.schedule()
+}
+
+func (r *Rule) enabled(settings map[string]string, rows int64) bool {
+	for k, v := range r.Settings {
+		if settings[k] != v {
+			return false
+		}
+	}
+	return r.Rows == nil || rows >= r.Rows.Min && (r.Rows.Max == 0 || rows <= r.Rows.Max)
+}
+
+// dependencies orders nodes: writer before reader, touches of one state as written, and whoever overwrites an edge after
+// its other readers.
+func (f *fuser) dependencies() error {
+	last := map[int]int{} // of each state
+	for i, n := range f.in.Nodes {
+		for _, e := range n.In {
+			f.after[f.writer[e]] = append(f.after[f.writer[e]], i)
+		}
+		for _, s := range n.States {
+			if j, ok := last[s]; ok {
+				f.after[j] = append(f.after[j], i)
+			}
+			last[s] = i
+		}
+		for _, e := range f.overwritten(i) {
+			for _, r := range f.readers[e] {
+				switch {
+				case r > i:
+					return fmt.Errorf("node %s overwrites %s, which %s reads later", n.ID, f.in.Edges[e].Name, f.in.Nodes[r].ID)
+				case r < i:
+					f.after[r] = append(f.after[r], i)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// overwritten are the input edges that a node's reference kernel writes over.
+func (f *fuser) overwritten(i int) []int {
+	n := f.in.Nodes[i]
+	var out []int
+	for _, r := range f.rules {
+		if !r.isReference(n.Op.Name) {
+			continue
+		}
+		p := r.patterns[1][0]
+		for _, arg := range r.Bind {
+			if k := slices.Index(p.in, arg); k >= 0 {
+				out = append(out, n.In[k])
+			}
+		}
+		break
+	}
+	return out
+}
+
+// try matches a pattern whose first line is node i and makes a group of it.
+func (f *fuser) try(r *Rule, pattern []patternNode, i int) {
+	m := &match{f: f, rule: r, pattern: pattern}
+	if !m.extend(0, []int{i}, newBinding()) {
+		return
+	}
+	g := &group{rule: r, nodes: m.nodes, vars: m.vars, order: slices.Max(m.nodes)}
+	for _, n := range g.nodes {
+		f.groupOf[n] = len(f.groups)
+	}
+	f.groups = append(f.groups, g)
+}
+
+func newBinding() binding {
+	return binding{edges: map[string]int{}, weights: map[string]int{}, consts: map[string]int{}, states: map[string]int{}}
+}
+
+func (b binding) clone() binding {
+	return binding{maps.Clone(b.edges), maps.Clone(b.weights), maps.Clone(b.consts), maps.Clone(b.states)}
+}
+
+// match searches an assignment of pattern lines to nodes.
+type match struct {
+	f       *fuser
+	rule    *Rule
+	pattern []patternNode
+	nodes   []int
+	vars    binding
+}
+
+// extend assigns line k to one of the candidates and the rest behind it.
+func (m *match) extend(k int, candidates []int, vars binding) bool {
+	for _, c := range candidates {
+		if m.f.groupOf[c] >= 0 || slices.Contains(m.nodes, c) {
+			continue
+		}
+		if m.rule.Repeat != nil && k > 0 && c < m.nodes[k-1] {
+			continue // copies in execution order, so that each set is tried once
+		}
+		v := vars.clone()
+		if !m.assign(k, c, v) {
+			continue
+		}
+		m.nodes = append(m.nodes, c)
+		if k+1 == len(m.pattern) {
+			if m.closed(v) {
+				m.vars = v
+				return true
+			}
+		} else if m.extend(k+1, m.candidates(k+1, v), v) {
+			return true
+		}
+		m.nodes = m.nodes[:k]
+	}
+	return false
+}
+
+// candidates are nodes that touch an edge that line k shares with earlier ones.
+func (m *match) candidates(k int, vars binding) []int {
+	for _, v := range m.pattern[k].in {
+		if e, ok := vars.edges[v]; ok {
+			return m.f.readers[e]
+		}
+	}
+	for _, v := range m.pattern[k].out {
+		if e, ok := vars.edges[v]; ok {
+			return []int{m.f.writer[e]}
+		}
+	}
+	return nil
+}
+
+// assign binds the variables of line k to node c's arrays; false if they contradict.
+func (m *match) assign(k, c int, vars binding) bool {
+	p, n := &m.pattern[k], m.f.in.Nodes[c]
+	if n.Op != p.op {
+		return false
+	}
+	bind := func(set map[string]int, name string, v int) bool {
+		if old, ok := set[name]; ok {
+			return old == v
+		}
+		set[name] = v
+		return true
+	}
+	for i, v := range p.in {
+		if !bind(vars.edges, v, n.In[i]) {
+			return false
+		}
+	}
+	for i, v := range p.out {
+		if !bind(vars.edges, v, n.Out[i]) {
+			return false
+		}
+	}
+	for i, v := range p.weights {
+		w := n.Weights[i]
+		if v == "-" {
+			if w >= 0 {
+				return false
+			}
+			continue
+		}
+		if arg := m.rule.kernel.Arg(v); w < 0 && !arg.Optional || !bind(vars.weights, v, w) {
+			return false
+		}
+	}
+	for i, v := range p.consts {
+		if !bind(vars.consts, v, n.Consts[i]) {
+			return false
+		}
+	}
+	for i, v := range p.states {
+		if !bind(vars.states, v, n.States[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+// closed accepts a full assignment: attributes fit the kernel, edges that are no argument stay inside, and nothing outside
+// lies between the nodes.
+func (m *match) closed(vars binding) bool {
+	if _, ok := launchAttrs(m.rule, m.f.in, m.nodes); !ok {
+		return false
+	}
+	for k, c := range m.nodes {
+		for i, v := range m.pattern[k].out {
+			if b, ok := m.rule.Bind[v]; ok {
+				v = b
+			}
+			if a := m.rule.kernel.Arg(v); a != nil && a.Kind == kernel.BufferArg && a.Access != "in" {
+				continue
+			}
+			e := m.f.in.Nodes[c].Out[i]
+			if e == m.f.in.Logits || slices.ContainsFunc(m.f.readers[e], func(r int) bool { return !slices.Contains(m.nodes, r) }) {
+				return false
+			}
+		}
+	}
+	return !m.f.cyclic(m.nodes)
+}
+
+// cyclic says whether making one launch of the nodes would let it wait for itself.
+func (f *fuser) cyclic(nodes []int) bool {
+	seen := map[int]bool{}
+	var stack []int
+	push := func(from []int) {
+		for _, n := range from {
+			for _, s := range f.after[n] {
+				if !seen[s] && !slices.Contains(nodes, s) {
+					seen[s] = true
+					stack = append(stack, s)
+				}
+			}
+		}
+	}
+	push(nodes)
+	for len(stack) > 0 {
+		n := stack[len(stack)-1]
+		stack = stack[:len(stack)-1]
+		unit := []int{n}
+		if g := f.groupOf[n]; g >= 0 {
+			unit = f.groups[g].nodes
+		}
+		for _, u := range unit {
+			for _, s := range f.after[u] {
+				if slices.Contains(nodes, s) {
+					return true
+				}
+			}
+		}
+		push(unit)
+	}
+	return false
+}
+
+// launchAttrs are the kernel's attributes, taken from the ops' attributes of the same name. It is not ok if ops disagree, if
+// the kernel does not take a value, or if an op has an attribute that the kernel does not know at other than its default.
+func launchAttrs(r *Rule, in *Instance, nodes []int) ([]plan.Attr, bool) {
+	var out []plan.Attr
+	for _, ka := range r.kernel.Attrs {
+		if r.Repeat != nil && r.Repeat.Count == ka.Name {
+			out = append(out, plan.Attr{Name: ka.Name, Kind: plan.IntAttr, Int: int64(len(nodes))})
+			continue
+		}
+		var got *plan.Attr
+		for _, n := range nodes {
+			a := in.Nodes[n].attr(ka.Name)
+			if a == nil {
+				continue
+			}
+			if got != nil && *got != *a {
+				return nil, false
+			}
+			got = a
+		}
+		if got == nil || len(ka.Values) > 0 && !slices.Contains(ka.Values, got.Str) {
+			return nil, false
+		}
+		out = append(out, *got)
+	}
+	for _, n := range nodes {
+		for _, a := range in.Nodes[n].Attrs {
+			if r.kernel.Attr(a.Name) != nil {
+				continue
+			}
+			if d, ok := in.Nodes[n].Op.attr(a.Name).value(); !ok || d != a {
+				return nil, false
+			}
+		}
+	}
+	return out, true
+}
+
+// schedule orders the groups: dependencies first, then the place of their last node.
+func (f *fuser) schedule() ([]*group, error) {
+	waits := make([]int, len(f.groups))
+	next := make([][]int, len(f.groups))
+	for n, list := range f.after {
+		for _, s := range list {
+			if a, b := f.groupOf[n], f.groupOf[s]; a != b {
+				next[a] = append(next[a], b)
+				waits[b]++
+			}
+		}
+	}
+	var ready []int
+	for g := range f.groups {
+		if waits[g] == 0 {
+			ready = append(ready, g)
+		}
+	}
+	var out []*group
+	for len(ready) > 0 {
+		best := 0
+		for i, g := range ready {
+			if f.groups[g].order < f.groups[ready[best]].order {
+				best = i
+			}
+		}
+		g := ready[best]
+		ready = slices.Delete(ready, best, best+1)
+		out = append(out, f.groups[g])
+		for _, s := range next[g] {
+			if waits[s]--; waits[s] == 0 {
+				ready = append(ready, s)
+			}
+		}
+	}
+	if len(out) != len(f.groups) {
+		return nil, fmt.Errorf("%d of %d groups wait for each other", len(f.groups)-len(out), len(f.groups))
+	}
+	return out, nil
+}

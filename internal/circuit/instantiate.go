@@ -1,0 +1,521 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package circuit
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/metrale/metrale/internal/diag"
+	"github.com/metrale/metrale/internal/kernel"
+	"github.com/metrale/metrale/internal/modelconf"
+	"github.com/metrale/metrale/internal/plan"
+	"github.com/metrale/metrale/internal/tensor"
+)
+
+// kvDType stands for the element type of paged K and V, which is chosen when a plan is made.
+const kvDType = tensor.None
+
+// Instantiate builds the diagram of a checkpoint. Errors name the config's key, file and line, or say which model_type has
+// no circuit (code Unsupported).
+func Instantiate(lib *Library, cfg *modelconf.Config) (*Instance, error) {
+	v, err := lib.variant(cfg.ModelType)
+	if err != nil {
+		n, _ := cfg.Tree.Child("model_type")
+		e, _ := diag.As(err)
+		return nil, e.At(n.Pos()).For("model_type")
+	}
+	if q := cfg.Quant; q != nil && q.Method != "gguf" {
+		n, _ := cfg.Tree.Child("quantization_config")
+		if n == nil {
+			n = cfg.Tree
+		}
+		return nil, refuse(n, "the checkpoint is quantised by %s, which is not supported yet", q.Method).For("quantization_config")
+	}
+	p, err := classify(v, cfg)
+	if err != nil {
+		return nil, err
+	}
+	b := &builder{lib: lib, p: p, c: v.mapped().circuit, names: map[string]int{}, versions: map[string]int{},
+		in: &Instance{Circuit: v.mapped().circuit.name, ModelType: v.ModelType, Prefixes: v.Prefixes}}
+	if err := b.build(cfg); err != nil {
+		return nil, err
+	}
+	if err := b.in.Verify(); err != nil {
+		return nil, diag.Errorf(diag.Format, "the config does not fit circuit %s: %s", b.in.Circuit, err).At(cfg.Tree.Pos()).Because(err)
+	}
+	return b.in, nil
+}
+
+// builder lays blocks out.
+type builder struct {
+	lib      *Library
+	p        *point
+	c        *Circuit
+	in       *Instance
+	names    map[string]int // names bound across blocks → edge
+	versions map[string]int // edge names given so far
+
+	// Of the block being placed:
+	block  *Block
+	use    Use
+	layer  int
+	prefix string // of ids
+	dims   map[string]int64
+	local  map[string]int
+	states map[string]int
+	bind   *strings.Replacer
+}
+
+func (b *builder) build(cfg *modelconf.Config) error {
+	for _, name := range slices.Sorted(maps.Keys(b.p.dims)) {
+		b.in.Dims = append(b.in.Dims, plan.Dim{Name: name, Size: b.p.dims[name]})
+	}
+	if err := b.layerKinds(cfg); err != nil {
+		return err
+	}
+	for _, name := range slices.Sorted(maps.Keys(b.p.tables)) {
+		b.in.Consts = append(b.in.Consts, plan.Const{Name: name, Values: b.p.tables[name]})
+	}
+	for _, u := range b.c.Unused {
+		on, err := when(u.When, b.p.dims)
+		if err != nil {
+			return b.c.file.Errorf("unused", "%s: %s", u.Match, err)
+		}
+		if on {
+			b.in.Unused = append(b.in.Unused, u)
+		}
+	}
+	for _, u := range b.c.Begin {
+		if err := b.place(u, -1); err != nil {
+			return err
+		}
+	}
+	for i, kind := range b.in.Kinds {
+		for _, u := range b.c.Layers.Kind[kind] {
+			if err := b.place(u, i); err != nil {
+				return err
+			}
+		}
+	}
+	for _, u := range b.c.End {
+		if err := b.place(u, -1); err != nil {
+			return err
+		}
+	}
+	var ok bool
+	if b.in.Logits, ok = b.names["logits"]; !ok {
+		return b.c.file.Errorf("end", "no block binds logits")
+	}
+	return nil
+}
+
+// layerKinds decides what each layer is.
+func (b *builder) layerKinds(cfg *modelconf.Config) error {
+	l := b.c.Layers
+	n, ok := b.p.dims[l.Count]
+	if !ok {
+		return b.c.file.Errorf("layers.count", "there is no dim %s", l.Count)
+	}
+	if b.p.kinds != nil {
+		if at := b.p.where["kinds"]; int64(len(b.p.kinds)) != n {
+			return at.Errorf("%s has %d entries for %d layers", at.Path(), len(b.p.kinds), n)
+		}
+		for _, k := range b.p.kinds {
+			if l.Kind[k] == nil {
+				return b.c.file.Errorf("layers.kind", "the circuit has no layer kind %s", k)
+			}
+		}
+		b.in.Kinds = b.p.kinds
+		return nil
+	}
+	only := slices.Sorted(maps.Keys(l.Kind))[0]
+	for i := range n {
+		kind := only
+		if l.Every != nil {
+			every := b.p.dims[l.Every.Dim]
+			if every < 1 {
+				return b.c.file.Errorf("layers.every", "dim %s is %d", l.Every.Dim, every)
+			}
+			if kind = l.Every.Else; (i+1)%every == 0 {
+				kind = l.Every.Kind
+			}
+		}
+		b.in.Kinds = append(b.in.Kinds, kind)
+	}
+	return nil
+}
+
+// place adds a block's nodes.
+func (b *builder) place(u Use, layer int) error {
+	b.block, b.use, b.layer = b.lib.Blocks[u.Block], u, layer
+	as := u.As
+	if as == "" {
+		as = u.Block
+	}
+	b.prefix, b.dims, b.local, b.states = "", b.p.dims, map[string]int{}, map[string]int{}
+	subst := []string{}
+	if layer >= 0 {
+		b.prefix = fmt.Sprintf("L%02d.%s.", layer, as)
+		subst = append(subst, "{L}", strings.ReplaceAll(b.c.Layers.Path, "{i}", itoa(layer)))
+	}
+	for name, dflt := range b.block.Bind {
+		if over, ok := u.Bind[name]; ok {
+			dflt = over
+		}
+		subst = append(subst, "{"+name+"}", dflt)
+	}
+	b.bind = strings.NewReplacer(subst...)
+	if len(u.Set) > 0 {
+		b.dims = maps.Clone(b.p.dims)
+		for name, expr := range u.Set {
+			v, err := tensor.Eval(expr, b.p.dims)
+			if err != nil {
+				return b.c.file.Errorf("layers", "block %s sets %s: %s", u.Block, name, err)
+			}
+			b.dims[name] = v
+		}
+	}
+	for _, name := range b.block.In {
+		e, ok := b.names[name]
+		if !ok {
+			return b.c.file.Errorf("begin", "block %s needs the edge %s, which nothing before it binds", u.Block, name)
+		}
+		b.local[name] = e
+	}
+	for i := range b.block.Nodes {
+		if err := b.node(i); err != nil {
+			return err
+		}
+	}
+	for _, name := range b.block.Out {
+		e, ok := b.local[name]
+		if !ok {
+			return b.block.file.Errorf("out", "output %s is bound by no node at this config", name)
+		}
+		b.names[name] = e
+	}
+	return nil
+}
+
+// when evaluates a condition: empty, "dim" or "!dim".
+func when(cond string, dims map[string]int64) (bool, error) {
+	if cond == "" {
+		return true, nil
+	}
+	name, not := strings.CutPrefix(cond, "!")
+	v, ok := dims[name]
+	if !ok {
+		return false, fmt.Errorf("when: there is no dim %s", name)
+	}
+	return (v != 0) != not, nil
+}
+
+// node adds one node, unless its switch is off.
+func (b *builder) node(i int) error {
+	d, at := &b.block.Nodes[i], "node."+itoa(i)
+	fail := func(key string, err error) error {
+		return b.block.file.Errorf(at+key, "node %s%s: %s", b.prefix, d.ID, err)
+	}
+	on, err := when(d.When, b.dims)
+	if err != nil {
+		return fail(".when", err)
+	}
+	if !on {
+		return nil
+	}
+	op, _ := LookupOp(d.Op)
+	n := &Node{ID: b.prefix + d.ID, Op: op, Layer: b.layer, Block: b.block.name}
+	exprs := map[string]string{}
+	for _, spec := range op.attrs {
+		a, expr, err := b.attr(&spec, d.Attrs[spec.name])
+		if err != nil {
+			return fail(".attrs", err)
+		}
+		n.Attrs = append(n.Attrs, a)
+		exprs[spec.name] = expr
+	}
+	for _, name := range d.In {
+		e, ok := b.local[name]
+		if !ok {
+			return fail(".in", fmt.Errorf("edge %s is bound by no node at this config", name))
+		}
+		n.In = append(n.In, e)
+	}
+	for _, port := range op.weights {
+		w, err := b.weight(n, &port, d.Weights)
+		if err != nil {
+			return fail(".weights."+port.name, err)
+		}
+		n.Weights = append(n.Weights, w)
+	}
+	for _, port := range op.consts {
+		c := slices.IndexFunc(b.in.Consts, func(c plan.Const) bool { return c.Name == d.Consts[port.name] })
+		if c < 0 {
+			return fail(".consts", fmt.Errorf("the config gives no table %q", d.Consts[port.name]))
+		}
+		n.Consts = append(n.Consts, c)
+	}
+	for _, port := range op.states {
+		s, err := b.state(d.States[port.name])
+		if err != nil {
+			return fail(".states", err)
+		}
+		n.States = append(n.States, s)
+	}
+	if err := b.outputs(n, d, exprs); err != nil {
+		return fail("", err)
+	}
+	b.in.Nodes = append(b.in.Nodes, n)
+	return nil
+}
+
+// attr resolves an attribute; expr is how an axis named by it reads.
+func (b *builder) attr(spec *attrSpec, given any) (a plan.Attr, expr string, err error) {
+	a = plan.Attr{Name: spec.name, Kind: spec.kind}
+	if given == nil {
+		v, ok := spec.value()
+		if !ok {
+			return a, "", fmt.Errorf("attribute %s is not given", spec.name)
+		}
+		return v, spec.dflt, nil
+	}
+	switch v := given.(type) {
+	case int64:
+		if spec.kind == plan.FloatAttr {
+			a.Float = float64(v)
+			return a, "", nil
+		}
+		if spec.kind == plan.IntAttr {
+			a.Int = v
+			return a, itoa(int(v)), nil
+		}
+	case float64:
+		if spec.kind == plan.FloatAttr {
+			a.Float = v
+			return a, "", nil
+		}
+	case string:
+		switch spec.kind {
+		case plan.IntAttr:
+			a.Int, err = tensor.Eval(v, b.dims)
+			return a, v, err
+		case plan.FloatAttr:
+			a.Float, err = b.p.number(v, b.dims)
+			return a, "", err
+		}
+		if ref, ok := strings.CutPrefix(v, "$"); ok {
+			if v = b.p.strings[ref]; v == "" {
+				return a, "", fmt.Errorf("attribute %s: the config gives no %s", spec.name, ref)
+			}
+		}
+		if !slices.Contains(spec.values, v) {
+			return a, "", fmt.Errorf("attribute %s is %q; it is one of %s", spec.name, v, strings.Join(spec.values, ", "))
+		}
+		a.Str = v
+		return a, "", nil
+	}
+	return a, "", fmt.Errorf("attribute %s cannot be %v", spec.name, given)
+}
+
+// weight adds a weight; -1 if it is optional and not there.
+func (b *builder) weight(n *Node, p *port, decls map[string]WeightDecl) (int, error) {
+	d, ok := decls[p.name]
+	if ok {
+		on, err := when(d.When, b.dims)
+		if err != nil {
+			return -1, err
+		}
+		ok = on
+	}
+	if !ok {
+		return -1, nil
+	}
+	w := Weight{Name: n.ID + "." + p.name, Split: plan.Replicated}
+	for i, expr := range d.Axes {
+		size, err := tensor.Eval(expr, b.dims)
+		if err != nil {
+			return -1, err
+		}
+		w.Axes = append(w.Axes, kernel.Axis{Name: expr, Size: size})
+		if w.Split.Axis < 0 && d.Split != "" && mentions(expr, d.Split) {
+			w.Split = plan.Split{Axis: i, Mesh: mesh(d.Split)}
+		}
+	}
+	if d.Split != "" && w.Split.Axis < 0 {
+		return -1, fmt.Errorf("no axis of %v is named by %s", d.Axes, d.Split)
+	}
+	for _, alt := range d.From {
+		var names []string
+		for _, name := range alt {
+			names = append(names, b.bind.Replace(name))
+		}
+		w.From = append(w.From, names)
+	}
+	b.in.Weights = append(b.in.Weights, w)
+	return len(b.in.Weights) - 1, nil
+}
+
+// mesh is the group of devices over which a dim is divided: experts have their own.
+func mesh(dim string) string {
+	if dim == "experts" {
+		return "ep"
+	}
+	return "tp"
+}
+
+// state gives a state of the block, which several nodes may name.
+func (b *builder) state(name string) (int, error) {
+	if s, ok := b.states[name]; ok {
+		return s, nil
+	}
+	d := b.block.States[name]
+	dtype, err := stateDType(d.DType, kvDType)
+	if err != nil {
+		return 0, err
+	}
+	s := plan.State{Name: b.prefix + name, DType: dtype, Split: plan.Replicated}
+	if d.Kind == "slot" {
+		s.Kind = plan.Slot
+	}
+	for i, expr := range d.Axes {
+		size, err := tensor.Eval(expr, b.dims)
+		if err != nil {
+			return 0, err
+		}
+		s.Axes = append(s.Axes, plan.Axis{Name: expr, Size: size})
+		if d.Split != "" && s.Split.Axis < 0 && mentions(expr, d.Split) {
+			s.Split = plan.Split{Axis: i, Mesh: mesh(d.Split)}
+		}
+	}
+	b.in.States = append(b.in.States, s)
+	b.states[name] = len(b.in.States) - 1
+	return b.states[name], nil
+}
+
+// stateDType reads a state's element type; "kv" is the plan's.
+func stateDType(name string, kv tensor.DType) (tensor.DType, error) {
+	if name == "kv" {
+		return kv, nil
+	}
+	d, ok := tensor.ParseDType(name)
+	if !ok {
+		return d, fmt.Errorf("%q is no element type and not kv", name)
+	}
+	return d, nil
+}
+
+// outputs adds a node's output edges, with the sizes that its op's shape rule gives.
+func (b *builder) outputs(n *Node, d *NodeDecl, exprs map[string]string) error {
+	env := n.env()
+	for i, p := range n.Op.in {
+		if err := env.Bind(p.axes, b.in.Edges[n.In[i]].Axes); err != nil {
+			return fmt.Errorf("%s %w", p.name, err)
+		}
+	}
+	for i, p := range n.Op.weights {
+		if n.Weights[i] >= 0 {
+			if err := env.Bind(p.axes, b.in.Weights[n.Weights[i]].Axes); err != nil {
+				return fmt.Errorf("%s %w", p.name, err)
+			}
+		}
+	}
+	for i, p := range n.Op.consts {
+		c := b.in.Consts[n.Consts[i]]
+		if err := env.Bind(p.axes, []kernel.Axis{{Name: c.Name, Size: int64(len(c.Values))}}); err != nil {
+			return fmt.Errorf("%s %w", p.name, err)
+		}
+	}
+	split := b.splitDims(n, d)
+	for i, name := range d.outs() {
+		axes, err := env.Axes(n.Op.out[i].axes)
+		if err != nil {
+			return err
+		}
+		e := Edge{Name: b.edgeName(name), Axes: axes, DType: n.Op.out[i].dtype, Split: plan.Replicated}
+		for j := range axes {
+			a := &axes[j]
+			if _, bound := env.Names[n.Op.out[i].axes[j]]; !bound {
+				a.Name = substitute(a.Name, exprs)
+			}
+			for _, dim := range split {
+				if e.Split.Axis < 0 && mentions(a.Name, dim) {
+					e.Split, e.dims = plan.Split{Axis: j, Mesh: mesh(dim)}, []string{dim}
+				}
+			}
+		}
+		n.Out = append(n.Out, len(b.in.Edges))
+		b.local[name] = len(b.in.Edges)
+		b.in.Edges = append(b.in.Edges, e)
+	}
+	return nil
+}
+
+// splitDims are the dims along which a node's work is divided: its declaration's, its weights', its inputs'.
+func (b *builder) splitDims(n *Node, d *NodeDecl) []string {
+	var dims []string
+	if d.Split != "" {
+		dims = append(dims, d.Split)
+	}
+	for i, p := range n.Op.weights {
+		if n.Weights[i] >= 0 && d.Weights[p.name].Split != "" {
+			dims = append(dims, d.Weights[p.name].Split)
+		}
+	}
+	for _, e := range n.In {
+		dims = append(dims, b.in.Edges[e].dims...)
+	}
+	return dims
+}
+
+// edgeName is the node's prefix and the bound name, with a number when it was bound before.
+func (b *builder) edgeName(name string) string {
+	full := b.prefix + name
+	b.versions[full]++
+	if v := b.versions[full]; v > 1 {
+		full += "." + itoa(v)
+	}
+	return full
+}
+
+// words splits an expression into names and what stands between them.
+func words(expr string, name func(string), other func(string)) {
+	for i := 0; i < len(expr); {
+		j := i
+		for j < len(expr) && (expr[j] == '_' || expr[j] >= '0' && expr[j] <= '9' || expr[j] >= 'a' && expr[j] <= 'z' || expr[j] >= 'A' && expr[j] <= 'Z') {
+			j++
+		}
+		if j > i {
+			name(expr[i:j])
+			i = j
+			continue
+		}
+		other(expr[i : i+1])
+		i++
+	}
+}
+
+// mentions says whether an expression names a dim.
+func mentions(expr, dim string) bool {
+	found := false
+	words(expr, func(w string) { found = found || w == dim }, func(string) {})
+	return found
+}
+
+// substitute replaces names of an expression by expressions.
+func substitute(expr string, by map[string]string) string {
+	var s strings.Builder
+	words(expr, func(w string) {
+		e, ok := by[w]
+		if !ok {
+			e = w
+		}
+		if strings.ContainsAny(e, "+-") && e != expr {
+			e = "(" + e + ")"
+		}
+		s.WriteString(e)
+	}, func(c string) { s.WriteString(c) })
+	return strings.TrimPrefix(s.String(), "1*")
+}

@@ -1,0 +1,326 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package circuit
+
+import (
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/metrale/metrale/internal/diag"
+	"github.com/metrale/metrale/internal/kernel"
+)
+
+// Library is the kernel tree as the compiler needs it: circuits, blocks, config maps, kernel manifests and fusion rules.
+// It is immutable after LoadLibrary.
+type Library struct {
+	Tree     *kernel.Tree
+	Blocks   map[string]*Block
+	Circuits map[string]*Circuit
+	Variants map[string]*Variant // by model_type
+	Rules    map[string][]*Rule  // by class, in the order of trial
+}
+
+// Block is a part of a layer: kernels/circuits/blocks/<name>.toml.
+type Block struct {
+	Doc    string               `toml:"doc"`
+	In     []string             `toml:"in"`   // names that must be bound outside
+	Out    []string             `toml:"out"`  // names that are bound outside afterwards
+	Bind   map[string]string    `toml:"bind"` // parts of tensor names, with their defaults
+	States map[string]StateDecl `toml:"state"`
+	Nodes  []NodeDecl           `toml:"node"`
+
+	name string
+	file *kernel.File
+}
+
+// StateDecl declares what a block keeps between steps.
+type StateDecl struct {
+	Kind  string   `toml:"kind"` // paged, slot
+	Axes  []string `toml:"axes"` // of one token or slot
+	DType string   `toml:"dtype"`
+	Split string   `toml:"split"`
+}
+
+// NodeDecl is a node of a block.
+type NodeDecl struct {
+	ID      string                `toml:"id"`
+	Op      string                `toml:"op"`
+	In      []string              `toml:"in"`
+	Out     *[]string             `toml:"out"`   // [id] unless given
+	When    string                `toml:"when"`  // a dim that must not be 0, or !dim that must
+	Attrs   map[string]any        `toml:"attrs"` // a number; an expression over dims; a param or rsqrt(dims); a string or $variant
+	Weights map[string]WeightDecl `toml:"weights"`
+	Consts  map[string]string     `toml:"consts"`
+	States  map[string]string     `toml:"states"`
+	Split   string                `toml:"split"` // dim along which outputs are divided, where inputs do not say it
+}
+
+// WeightDecl binds a weight to checkpoint tensors.
+type WeightDecl struct {
+	Axes []string `toml:"axes"`
+	// From lists alternatives; the first that the checkpoint has is taken. The tensors of one alternative have equally
+	// many rows and follow each other; {e} runs over the first axis. {P} is the model's prefix, {R} that prefix without its
+	// last word, {L} the layer's path, {name} a bind.
+	From  [][]string `toml:"from"`
+	Split string     `toml:"split"` // dim along which it is divided
+	When  string     `toml:"when"`
+}
+
+// Circuit lays blocks out: kernels/circuits/<name>.toml.
+type Circuit struct {
+	Doc    string            `toml:"doc"`
+	Dims   map[string]string `toml:"dims"`   // defaults of what the config map does not set
+	Params map[string]string `toml:"params"` // a number or rsqrt(dims)
+	Begin  []Use             `toml:"begin"`
+	Layers Layers            `toml:"layers"`
+	End    []Use             `toml:"end"`
+	Unused []Unused          `toml:"unused"`
+
+	name string
+	file *kernel.File
+}
+
+// Layers says which blocks each layer has.
+type Layers struct {
+	Path  string           `toml:"path"`  // {L} of tensor names; {i} is the layer
+	Count string           `toml:"count"` // the dim that counts them
+	Every *Every           `toml:"every"` // kinds where the config does not list them
+	Kind  map[string][]Use `toml:"kind"`
+}
+
+// Every gives each Dim-th layer one kind and the others another.
+type Every struct {
+	Dim  string `toml:"dim"`
+	Kind string `toml:"kind"`
+	Else string `toml:"else"`
+}
+
+// Use places a block.
+type Use struct {
+	Block string            `toml:"use"`
+	As    string            `toml:"as"`   // prefix of node ids; the block's name unless given
+	Bind  map[string]string `toml:"bind"` // replaces binds
+	Set   map[string]string `toml:"set"`  // dims that differ here
+}
+
+// Unused names tensors that a checkpoint may have and the circuit does not read.
+type Unused struct {
+	Match string `toml:"match"` // * stands for any text
+	When  string `toml:"when"`
+	Why   string `toml:"why"`
+}
+
+// LoadLibrary reads and checks kernels/: every TOML file, before any checkpoint is seen.
+func LoadLibrary(fsys fs.FS) (*Library, error) {
+	tree, err := kernel.Load(fsys)
+	if err != nil {
+		return nil, err
+	}
+	lib := &Library{Tree: tree, Blocks: map[string]*Block{}, Circuits: map[string]*Circuit{}, Variants: map[string]*Variant{},
+		Rules: map[string][]*Rule{}}
+	if err := lib.loadBlocks(fsys); err != nil {
+		return nil, err
+	}
+	if err := lib.loadCircuits(fsys); err != nil {
+		return nil, err
+	}
+	if err := lib.loadMaps(fsys); err != nil {
+		return nil, err
+	}
+	for name, class := range tree.Classes {
+		if len(class.Fusions) == 0 {
+			continue
+		}
+		if lib.Rules[name], err = loadRules(fsys, class); err != nil {
+			return nil, err
+		}
+	}
+	return lib, nil
+}
+
+func glob(fsys fs.FS, pattern string) []string {
+	names, _ := fs.Glob(fsys, pattern)
+	slices.Sort(names)
+	return names
+}
+
+func (lib *Library) loadBlocks(fsys fs.FS) error {
+	for _, file := range glob(fsys, "circuits/blocks/*.toml") {
+		b := &Block{name: strings.TrimSuffix(path.Base(file), ".toml")}
+		var err error
+		if b.file, err = kernel.ReadTOML(fsys, file, b); err != nil {
+			return err
+		}
+		if err := b.check(); err != nil {
+			return err
+		}
+		lib.Blocks[b.name] = b
+	}
+	return nil
+}
+
+// check refuses what no config could make right: unknown ops, wrong arity, unknown names.
+func (b *Block) check() error {
+	bound := map[string]bool{}
+	for _, n := range b.In {
+		bound[n] = true
+	}
+	for name, s := range b.States {
+		at := "state." + name
+		if s.Kind != "paged" && s.Kind != "slot" {
+			return b.file.Errorf(at, "state %s is %q; it is paged or slot", name, s.Kind)
+		}
+		if _, err := stateDType(s.DType, 0); err != nil {
+			return b.file.Errorf(at, "state %s: %s", name, err)
+		}
+	}
+	for i := range b.Nodes {
+		if err := b.checkNode(i, bound); err != nil {
+			return err
+		}
+	}
+	for _, n := range b.Out {
+		if !bound[n] {
+			return b.file.Errorf("out", "output %s is bound by no node", n)
+		}
+	}
+	return nil
+}
+
+func (b *Block) checkNode(i int, bound map[string]bool) error {
+	n := &b.Nodes[i]
+	at := "node." + itoa(i)
+	fail := func(key, format string, args ...any) error {
+		return b.file.Errorf(at+key, "node %s: "+format, append([]any{n.ID}, args...)...)
+	}
+	op, ok := LookupOp(n.Op)
+	switch {
+	case n.ID == "":
+		return b.file.Errorf(at, "a node has no id")
+	case !ok:
+		return fail(".op", "%q is no op", n.Op)
+	case len(n.In) != len(op.in):
+		return fail(".in", "%s takes %d edges, not %d", op.Signature(), len(op.in), len(n.In))
+	case len(n.outs()) != len(op.out):
+		return fail(".out", "%s gives %d edges, not %d", op.Signature(), len(op.out), len(n.outs()))
+	}
+	for _, e := range n.In {
+		if !bound[e] {
+			return fail(".in", "edge %s is bound by no earlier node", e)
+		}
+	}
+	for _, e := range n.outs() {
+		bound[e] = true
+	}
+	for a := range n.Attrs {
+		if op.attr(a) == nil {
+			return fail(".attrs."+a, "%s has no attribute %s", op.Signature(), a)
+		}
+	}
+	for w, d := range n.Weights {
+		if portNamed(op.weights, w) < 0 {
+			return fail(".weights."+w, "%s has no weight %s", op.Signature(), w)
+		}
+		if len(d.From) == 0 || len(d.Axes) == 0 || slices.ContainsFunc(d.From, func(a []string) bool { return len(a) == 0 }) {
+			return fail(".weights."+w, "weight %s needs axes and from", w)
+		}
+	}
+	for c := range n.Consts {
+		if portNamed(op.consts, c) < 0 {
+			return fail(".consts."+c, "%s has no constant %s", op.Signature(), c)
+		}
+	}
+	for s, name := range n.States {
+		if portNamed(op.states, s) < 0 {
+			return fail(".states."+s, "%s has no state %s", op.Signature(), s)
+		}
+		if _, ok := b.States[name]; !ok {
+			return fail(".states."+s, "the block declares no state %s", name)
+		}
+	}
+	if len(n.Consts) != len(op.consts) || len(n.States) != len(op.states) {
+		return fail("", "%s needs %d constants and %d states", op.Signature(), len(op.consts), len(op.states))
+	}
+	return nil
+}
+
+// outs are the names that a node binds.
+func (n *NodeDecl) outs() []string {
+	if n.Out == nil {
+		return []string{n.ID}
+	}
+	return *n.Out
+}
+
+func (lib *Library) loadCircuits(fsys fs.FS) error {
+	for _, file := range glob(fsys, "circuits/*.toml") {
+		base := path.Base(file)
+		if strings.HasSuffix(base, ".config.toml") || base == "INSTANCES.toml" {
+			continue
+		}
+		c := &Circuit{name: strings.TrimSuffix(base, ".toml")}
+		var err error
+		if c.file, err = kernel.ReadTOML(fsys, file, c); err != nil {
+			return err
+		}
+		if err := lib.checkCircuit(c); err != nil {
+			return err
+		}
+		lib.Circuits[c.name] = c
+	}
+	return nil
+}
+
+func (lib *Library) checkCircuit(c *Circuit) error {
+	uses := func(at string, list []Use) error {
+		for i, u := range list {
+			b, ok := lib.Blocks[u.Block]
+			if !ok {
+				return c.file.Errorf(at+"."+itoa(i), "there is no block %q", u.Block)
+			}
+			for k := range u.Bind {
+				if _, ok := b.Bind[k]; !ok {
+					return c.file.Errorf(at+"."+itoa(i)+".bind."+k, "block %s has no bind %s", u.Block, k)
+				}
+			}
+		}
+		return nil
+	}
+	if err := uses("begin", c.Begin); err != nil {
+		return err
+	}
+	if err := uses("end", c.End); err != nil {
+		return err
+	}
+	if len(c.Layers.Kind) == 0 || c.Layers.Count == "" || c.Layers.Path == "" {
+		return c.file.Errorf("layers", "layers need path, count and at least one kind")
+	}
+	for kind, list := range c.Layers.Kind {
+		if err := uses("layers.kind."+kind, list); err != nil {
+			return err
+		}
+	}
+	if e := c.Layers.Every; e != nil && (c.Layers.Kind[e.Kind] == nil || c.Layers.Kind[e.Else] == nil) {
+		return c.file.Errorf("layers.every", "%s or %s is no layer kind", e.Kind, e.Else)
+	}
+	if c.Layers.Every == nil && len(c.Layers.Kind) > 1 {
+		return c.file.Errorf("layers", "several layer kinds need every")
+	}
+	return nil
+}
+
+// Circuit gives the circuit and variant that a model_type is mapped to.
+func (lib *Library) variant(modelType string) (*Variant, error) {
+	v, ok := lib.Variants[modelType]
+	if !ok {
+		var known []string
+		for k := range lib.Variants {
+			known = append(known, k)
+		}
+		slices.Sort(known)
+		return nil, diag.Errorf(diag.Unsupported, "no circuit maps model_type %q (mapped are %s)", modelType, strings.Join(known, ", "))
+	}
+	return v, nil
+}

@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package circuit
+
+import (
+	"cmp"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/metrale/metrale/internal/kernel"
+	"github.com/metrale/metrale/internal/plan"
+)
+
+// Rule lowers an op pattern to a kernel. It is written as
+//
+//	match = ["d = linear(x)", "y2 = add(y, d)"]
+//	bind  = { y2 = "y" }
+//
+// Each line is a node: outputs = op(inputs…, port=variable…). Weights, constants and states that are not named are
+// variables of their port's name; port=- demands that there is none. A variable that is an argument of the kernel is bound
+// to it; bind names the argument of an output that overwrites an input. Every other output stays inside the group, so all
+// its readers must be in it. With repeat, # in a line is the number of the copy, from 0.
+type Rule struct {
+	Name      string            `toml:"name"`
+	Kernel    string            `toml:"kernel"`
+	Priority  int               `toml:"priority"` // higher is tried first; reference rules have 0
+	Numerics  plan.Numerics     `toml:"numerics"`
+	Microtest string            `toml:"microtest"` // of bit_identical: the test that compares the bytes
+	Lever     string            `toml:"lever"`     // of differs: the setting that opts in
+	Settings  map[string]string `toml:"settings"`
+	Rows      *RowRange         `toml:"rows"` // of the plan's bucket
+	Match     []string          `toml:"match"`
+	Bind      map[string]string `toml:"bind"`
+	Repeat    *Repeat           `toml:"repeat"`
+
+	kernel   *kernel.Kernel
+	patterns map[int][]patternNode // by number of copies; 1 without repeat
+}
+
+// RowRange limits the row buckets that a rule serves; 0 is open.
+type RowRange struct {
+	Min int64 `toml:"min"`
+	Max int64 `toml:"max"`
+}
+
+// Repeat copies the (only) line of match.
+type Repeat struct {
+	Min   int    `toml:"min"`
+	Max   int    `toml:"max"`
+	Count string `toml:"count"` // the kernel's attribute that gets the number of copies
+}
+
+// patternNode is a parsed line.
+type patternNode struct {
+	op      *Op
+	in, out []string
+	weights []string // "-" none may be
+	consts  []string
+	states  []string
+}
+
+// loadRules reads a class's rules, its own before its ancestors'; a name that is there already is overridden.
+func loadRules(fsys fs.FS, class *kernel.Class) ([]*Rule, error) {
+	var rules []*Rule
+	seen := map[string]bool{}
+	for _, name := range class.Fusions {
+		var doc struct {
+			Rules []*Rule `toml:"rule"`
+		}
+		f, err := kernel.ReadTOML(fsys, name, &doc)
+		if err != nil {
+			return nil, err
+		}
+		own := map[string]bool{}
+		for i, r := range doc.Rules {
+			if own[r.Name] || r.Name == "" {
+				return nil, f.Errorf("rule."+itoa(i), "rule %q has no name of its own", r.Name)
+			}
+			own[r.Name] = true
+			if seen[r.Name] {
+				continue
+			}
+			if key, err := r.compile(class); err != nil {
+				return nil, f.Errorf("rule."+itoa(i)+key, "rule %s: %s", r.Name, err)
+			}
+			rules = append(rules, r)
+		}
+		for n := range own {
+			seen[n] = true
+		}
+	}
+	slices.SortStableFunc(rules, func(a, b *Rule) int {
+		return cmp.Or(cmp.Compare(b.Priority, a.Priority), cmp.Compare(a.Name, b.Name))
+	})
+	for op := range sigma {
+		if !slices.ContainsFunc(rules, func(r *Rule) bool { return r.isReference(op) }) {
+			return nil, fmt.Errorf("class %s has no reference rule for op %s", class.Name, op)
+		}
+	}
+	return rules, nil
+}
+
+// isReference says whether the rule lowers that op alone, under all settings.
+func (r *Rule) isReference(op string) bool {
+	p := r.patterns[1]
+	return r.Numerics == plan.Reference && len(p) == 1 && p[0].op.Name == op && len(r.Settings) == 0 && r.Rows == nil
+}
+
+// compile parses and checks a rule; key is the TOML key at fault.
+func (r *Rule) compile(class *kernel.Class) (key string, err error) {
+	if r.kernel = class.Kernels[r.Kernel]; r.kernel == nil {
+		return ".kernel", fmt.Errorf("class %s has no kernel %q", class.Name, r.Kernel)
+	}
+	switch r.Numerics {
+	case plan.Reference:
+	case plan.BitIdentical:
+		if r.Microtest == "" {
+			return ".numerics", fmt.Errorf("bit_identical needs the microtest that shows it")
+		}
+	case plan.Differs:
+		if r.Lever == "" {
+			return ".numerics", fmt.Errorf("differs needs its lever")
+		}
+	default:
+		return ".numerics", fmt.Errorf("numerics is %q; it is reference, bit_identical or differs", r.Numerics)
+	}
+	lo, hi := 1, 1
+	if r.Repeat != nil {
+		if lo, hi = r.Repeat.Min, r.Repeat.Max; lo < 1 || hi < lo || hi > 16 || len(r.Match) != 1 {
+			return ".repeat", fmt.Errorf("repeat copies one line, min to max times")
+		}
+	}
+	if len(r.Match) == 0 {
+		return ".match", fmt.Errorf("no pattern")
+	}
+	r.patterns = map[int][]patternNode{}
+	for n := lo; n <= hi; n++ {
+		for i := range n {
+			for _, line := range r.Match {
+				p, err := parsePattern(strings.ReplaceAll(line, "#", strconv.Itoa(i)))
+				if err != nil {
+					return ".match", fmt.Errorf("%q: %w", line, err)
+				}
+				r.patterns[n] = append(r.patterns[n], p)
+			}
+		}
+		if err := r.checkArgs(r.patterns[n]); err != nil {
+			return "", err
+		}
+	}
+	return "", nil
+}
+
+// checkArgs makes sure that every argument and attribute of the kernel has a source.
+func (r *Rule) checkArgs(nodes []patternNode) error {
+	reads, writes, given := map[string]bool{}, map[string]bool{}, map[string]bool{}
+	weights, consts, states := map[string]bool{}, map[string]bool{}, map[string]bool{}
+	for _, n := range nodes {
+		for _, v := range n.in {
+			if !given[v] {
+				reads[v] = true
+			}
+		}
+		mark(given, n.out)
+		for _, v := range n.out {
+			if b, ok := r.Bind[v]; ok {
+				v = b
+			}
+			writes[v] = true
+		}
+		mark(weights, n.weights)
+		mark(consts, n.consts)
+		mark(states, n.states)
+	}
+	for _, a := range r.kernel.Args {
+		ok := true
+		switch a.Kind {
+		case kernel.BufferArg:
+			ok = (a.Access == "out" || reads[a.Name]) && (a.Access == "in" || writes[a.Name])
+		case kernel.WeightArg:
+			ok = weights[a.Name]
+		case kernel.ConstArg:
+			ok = consts[a.Name]
+		case kernel.StateArg:
+			ok = states[a.Name]
+		}
+		if !ok && !a.Optional {
+			return fmt.Errorf("argument %s of kernel %s (%s %s) has no variable", a.Name, r.Kernel, a.Access, a.Kind)
+		}
+	}
+	for v := range reads {
+		if a := r.kernel.Arg(v); a == nil || a.Kind != kernel.BufferArg || a.Access == "out" {
+			return fmt.Errorf("input %s is no argument that kernel %s reads", v, r.Kernel)
+		}
+	}
+	for v := range weights {
+		if a := r.kernel.Arg(v); v != "-" && (a == nil || a.Kind != kernel.WeightArg) {
+			return fmt.Errorf("weight %s is no argument of kernel %s", v, r.Kernel)
+		}
+	}
+	for _, a := range r.kernel.Attrs {
+		ok := r.Repeat != nil && r.Repeat.Count == a.Name
+		for _, n := range nodes {
+			ok = ok || n.op.attr(a.Name) != nil
+		}
+		if !ok {
+			return fmt.Errorf("attribute %s of kernel %s is an attribute of no op", a.Name, r.Kernel)
+		}
+	}
+	return nil
+}
+
+func mark(set map[string]bool, names []string) {
+	for _, n := range names {
+		set[n] = true
+	}
+}
+
+// parsePattern reads "a, b = op(x, y, port=var)"; the outputs may be left out with their "=".
+func parsePattern(line string) (patternNode, error) {
+	var n patternNode
+	head, args, ok := strings.Cut(line, "(")
+	if !ok || !strings.HasSuffix(args, ")") {
+		return n, fmt.Errorf("no op(…)")
+	}
+	name := strings.TrimSpace(head)
+	if outs, op, ok := strings.Cut(head, "="); ok {
+		n.out, name = list(outs), strings.TrimSpace(op)
+	}
+	if n.op, ok = LookupOp(name); !ok {
+		return n, fmt.Errorf("%q is no op", name)
+	}
+	named := map[string]string{}
+	for _, a := range list(strings.TrimSuffix(args, ")")) {
+		if port, v, ok := strings.Cut(a, "="); ok {
+			named[strings.TrimSpace(port)] = strings.TrimSpace(v)
+		} else {
+			n.in = append(n.in, a)
+		}
+	}
+	fill := func(ports []port) (vars []string) {
+		for _, p := range ports {
+			v, ok := named[p.name]
+			if !ok {
+				v = p.name
+			}
+			delete(named, p.name)
+			vars = append(vars, v)
+		}
+		return vars
+	}
+	n.weights, n.consts, n.states = fill(n.op.weights), fill(n.op.consts), fill(n.op.states)
+	if len(n.in) != len(n.op.in) || len(n.out) != len(n.op.out) || len(named) > 0 {
+		return n, fmt.Errorf("the op is %s", n.op.Signature())
+	}
+	return n, nil
+}
+
+func list(s string) []string {
+	var out []string
+	for _, w := range strings.Split(s, ",") {
+		if w = strings.TrimSpace(w); w != "" {
+			out = append(out, w)
+		}
+	}
+	return out
+}

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package circuit
+
+// sigma is Σ, the closed vocabulary that circuits are written in. A row is data:
+//
+//	In, Out   edges, in order:         x[R,n]   ids:i32[rows,k]
+//	Weights   arrays of a checkpoint:  w[N,K]   bias?[N]          (? may be absent)
+//	Consts    arrays that we compute:  inv_freq[half]
+//	States    what outlives a step:    k_pool:paged[...]  state:slot[...]   (! is written)
+//	Step      fields of the step block that the op reads
+//	Attrs     scalars: eps:float  k:int  act:str(silu,sigmoid)  scale:float=1
+//	Zero      expressions over axes and attributes that must be 0
+//	Flops     per launch, over axes, attributes and ctx (mean number of visible keys)
+//	Touched   elements of the weights that a launch reads, where it is not all of them
+//	Extra     further bytes of state that a launch moves, in elements
+//
+// An axis is a name, bound by the first array that has it, or an expression. R is rows or outs. Output edges get their
+// sizes from these patterns: they are the shape rule.
+var sigma = signature([]Op{
+	{Name: "embed", Step: "tokens", Weights: "w[V,H]", Out: "y[rows,H]", Attrs: "scale:float=1",
+		Doc: "y = scale * w[token]", Flops: "R*H", Touched: "R*H"},
+	{Name: "rms_norm", In: "x[R,n]", Weights: "w?[group]", Out: "y[R,n]", Attrs: "eps:float group:int plus_one:int=0",
+		Zero: "n%group", Doc: "y = x*rsqrt(mean(x²)+eps) * w (or 1+w), over each group of x", Flops: "4*R*n"},
+	{Name: "l2_norm", In: "x[R,n]", Out: "y[R,n]", Attrs: "eps:float group:int scale:float=1",
+		Zero: "n%group", Doc: "y = x*rsqrt(sum(x²)+eps)*scale, over each group of x", Flops: "4*R*n"},
+	{Name: "gated_norm", In: "x[R,n] z[R,n]", Weights: "w[group]", Out: "y[R,n]", Attrs: "eps:float group:int act:str(silu,sigmoid)",
+		Zero: "n%group", Doc: "y = w*rms(x) * act(z), over each group of x", Flops: "9*R*n"},
+	{Name: "linear", In: "x[R,K]", Weights: "w[N,K] bias?[N]", Out: "y[R,N]", Attrs: "compute:str(f32,q8)=f32",
+		Doc: "y = x wᵀ + bias", Flops: "2*R*N*K"},
+	{Name: "add", In: "x[R,n] y[R,n]", Out: "z[R,n]", Doc: "z = x + y", Flops: "R*n"},
+	{Name: "glu", In: "g[R,n] u[R,n]", Out: "y[R,n]", Attrs: "act:str(silu,gelu_tanh)", Doc: "y = act(g) * u", Flops: "6*R*n"},
+	{Name: "gate", In: "x[R,n] g[R,m]", Out: "y[R,n]", Attrs: "act:str(sigmoid,silu,softplus)",
+		Zero: "n%m", Doc: "y = x * act(g), each g for n/m consecutive x", Flops: "R*n+4*R*m"},
+	{Name: "split", In: "x[R,groups*(a+b)]", Out: "y0[R,groups*a] y1[R,groups*b]", Attrs: "groups:int a:int b:int",
+		Doc: "per group, the first a values and the next b", Flops: "0"},
+	{Name: "rope_angles", Step: "positions", Consts: "inv_freq[half]", Out: "y[rows,2*half]", Attrs: "scale:float=1",
+		Doc: "y = [cos(p*f) | sin(p*f)] * scale", Flops: "40*R*half"},
+	{Name: "rope", In: "x[rows,heads*head_dim] angles[rows,rot]", Out: "y[rows,heads*head_dim]",
+		Attrs: "heads:int head_dim:int rot:int style:str(half,interleaved) offset:int=0",
+		Doc:   "rotates dims [offset, offset+rot) of each head", Flops: "3*R*heads*rot"},
+	{Name: "position_scale", In: "x[rows,n]", Step: "positions", Out: "y[rows,n]", Attrs: "beta:float period:int",
+		Doc: "y = x * (1 + beta*ln(1+floor(p/period)))", Flops: "R*n"},
+	{Name: "kv_append", In: "k[rows,kv_heads*head_dim] v[rows,kv_heads*v_dim]", Step: "slots",
+		States: "k_pool!:paged[kv_heads*head_dim] v_pool!:paged[kv_heads*v_dim]", Attrs: "kv_heads:int head_dim:int v_dim:int",
+		Doc: "writes K and V of each row into its page", Flops: "0", Extra: "R*kv_heads*(head_dim+v_dim)"},
+	{Name: "attention", In: "q[rows,heads*head_dim]", Step: "positions row_seq block_table",
+		States: "k_pool:paged[kv_heads*head_dim] v_pool:paged[kv_heads*v_dim]", Out: "y[rows,heads*v_dim]",
+		Attrs: "heads:int kv_heads:int head_dim:int v_dim:int scale:float window:int=0 softcap:float=0", Zero: "heads%kv_heads",
+		Doc: "causal grouped-query attention over pages", Flops: "2*R*ctx*heads*(head_dim+v_dim)", Extra: "seqs*ctx*kv_heads*(head_dim+v_dim)"},
+	{Name: "router", In: "logits[rows,E]", Out: "ids:i32[rows,k] weights[rows,k]",
+		Attrs: "k:int score:str(softmax) renorm:int scale:float=1", Doc: "top-k experts of each row and their weights", Flops: "6*R*E"},
+	{Name: "experts", In: "x[rows,H] ids:i32[rows,k] weights[rows,k]", Weights: "gate_up[E,2*I,H] down[E,H,I]", Out: "y[rows,H]",
+		Attrs: "k:int act:str(silu,gelu_tanh) compute:str(f32,q8)=f32", Doc: "y = Σ weights * down(act(gate x) * up x) over the row's experts",
+		Flops: "6*R*k*I*H", Touched: "min(E,R*k)*3*I*H"},
+	{Name: "conv", In: "x[rows,C]", Weights: "w[C,kernel]", States: "state!:slot[C,kernel-1]", Step: "cu_rows state_slot fresh",
+		Out: "y[rows,C]", Attrs: "kernel:int act:str(silu,none)", Doc: "depthwise causal convolution; the state holds the last inputs",
+		Flops: "2*R*C*kernel+4*R*C", Extra: "2*seqs*C*(kernel-1)"},
+	{Name: "delta_gates", In: "a[rows,h] b[rows,h]", Weights: "a_log[h] dt_bias[h]", Out: "g[rows,h] beta[rows,h]",
+		Doc: "g = -exp(a_log)*softplus(a+dt_bias), beta = sigmoid(b)", Flops: "12*R*h"},
+	{Name: "delta_rule", In: "q[rows,k_heads*k_dim] k[rows,k_heads*k_dim] v[rows,v_heads*v_dim] g[rows,v_heads] beta[rows,v_heads]",
+		States: "state!:slot[v_heads,k_dim,v_dim]", Step: "cu_rows state_slot fresh", Out: "y[rows,v_heads*v_dim]",
+		Attrs: "k_heads:int v_heads:int k_dim:int v_dim:int", Zero: "v_heads%k_heads",
+		Doc: "S*=exp(g); S += k (beta*(v-Sᵀk))ᵀ; y = Sᵀq", Flops: "7*R*v_heads*k_dim*v_dim", Extra: "2*seqs*v_heads*k_dim*v_dim"},
+	{Name: "gather_rows", In: "x[rows,n]", Step: "out_rows", Out: "y[outs,n]", Doc: "y[i] = x[out_rows[i]]", Flops: "0"},
+})
+
+// LookupOp gives a row of Σ.
+func LookupOp(name string) (*Op, bool) {
+	op, ok := sigma[name]
+	return op, ok
+}

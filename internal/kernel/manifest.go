@@ -1,0 +1,338 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package kernel
+
+import (
+	"io/fs"
+	"path"
+	"slices"
+	"strconv"
+
+	"github.com/metrale/metrale/internal/diag"
+	"github.com/metrale/metrale/internal/tensor"
+)
+
+// Tree is the kernel tree's manifests: every class and every device model.
+type Tree struct {
+	Classes map[string]*Class
+	Devices map[string]*Device
+}
+
+// Class is a hardware class with what it inherits already merged in. One without kernels cannot run plans yet.
+type Class struct {
+	Name     string
+	Inherits string
+	Abstract bool // only inherited from
+	Defaults Defaults
+	Families map[string]*Family
+	Kernels  map[string]*Kernel
+	// Fusions are the class's FUSIONS.toml and its ancestors', nearest first; circuit reads them.
+	Fusions []string
+}
+
+// Defaults are a class's serving defaults.
+type Defaults struct {
+	KV       string `toml:"kv"`        // element type of paged K and V
+	PageSize int64  `toml:"page_size"` // tokens in a KV page
+}
+
+// Family is one algorithm for one class of ops.
+type Family struct {
+	Name     string   `toml:"name"`
+	Doc      string   `toml:"doc"`
+	Ops      []string `toml:"ops"`     // circuit ops that it computes
+	Compute  string   `toml:"compute"` // where the arithmetic runs: "simd", "scalar", "memory"
+	Params   []Param  `toml:"params"`
+	Numerics Numerics `toml:"numerics"`
+}
+
+// Param is a parameter of a family.
+type Param struct {
+	Name string `toml:"name"`
+	Kind string `toml:"kind"` // runtime, compile, policy, numerics
+	Doc  string `toml:"doc"`
+}
+
+// Numerics says in which order and precision a family computes. Equal records mean equal bytes.
+type Numerics struct {
+	Accumulate  string      `toml:"accumulate"`  // element type of sums
+	Contraction string      `toml:"contraction"` // "fma": products are added unrounded; "none"; "either"
+	Reductions  []Reduction `toml:"reductions"`
+	Rounding    string      `toml:"rounding"` // where values are rounded to a narrower type, if anywhere
+}
+
+// Reduction is a sum over an axis, from the innermost level outwards.
+type Reduction struct {
+	Over   string   `toml:"over"`
+	Levels []string `toml:"levels"` // "8 lanes, tree", "blocks of 32, in order"
+}
+
+// ArgKind tells where an argument comes from.
+type ArgKind string
+
+const (
+	BufferArg ArgKind = "buffer"
+	WeightArg ArgKind = "weight"
+	ConstArg  ArgKind = "const"
+	StateArg  ArgKind = "state"
+	StepArg   ArgKind = "step"
+)
+
+// Arg is an argument of a kernel.
+type Arg struct {
+	Name     string   `toml:"name"`
+	Kind     ArgKind  `toml:"kind"`   // buffer unless given
+	Access   string   `toml:"access"` // in unless given; out, inout
+	Shape    []string `toml:"shape"`  // of a state: of one token or slot
+	DType    []string `toml:"dtype"`  // element types or names of formats; f32 unless given
+	Layout   string   `toml:"layout"` // of a weight
+	Alias    string   `toml:"alias"`  // of an output: the input whose memory it may take
+	Optional bool     `toml:"optional"`
+
+	DTypes []tensor.DType `toml:"-"` // DType resolved
+}
+
+// Attr is a scalar that a launch passes.
+type Attr struct {
+	Name   string   `toml:"name"`
+	Type   string   `toml:"type"` // int, float, str
+	Values []string `toml:"values"`
+}
+
+// Kernel is what a launch names.
+type Kernel struct {
+	Name   string `toml:"name"`
+	Family string `toml:"family"`
+	Doc    string `toml:"doc"`
+	Args   []Arg  `toml:"args"`
+	Attrs  []Attr `toml:"attrs"`
+}
+
+// Arg gives the argument of that name, or nil.
+func (k *Kernel) Arg(name string) *Arg {
+	for i := range k.Args {
+		if k.Args[i].Name == name {
+			return &k.Args[i]
+		}
+	}
+	return nil
+}
+
+// Attr gives the attribute of that name, or nil.
+func (k *Kernel) Attr(name string) *Attr {
+	for i := range k.Attrs {
+		if k.Attrs[i].Name == name {
+			return &k.Attrs[i]
+		}
+	}
+	return nil
+}
+
+// Load reads DEVICES.toml and every class folder (one with a HARDWARE.toml).
+func Load(fsys fs.FS) (*Tree, error) {
+	t := &Tree{Classes: map[string]*Class{}}
+	files, err := fs.Glob(fsys, "*/HARDWARE.toml")
+	if err != nil {
+		return nil, diag.Errorf(diag.IO, "kernel tree: %w", err)
+	}
+	raw := map[string]*hardwareFile{}
+	for _, name := range files {
+		h := &hardwareFile{}
+		if h.file, err = ReadTOML(fsys, name, h); err != nil {
+			return nil, err
+		}
+		if want := path.Dir(name); h.Hardware.Class != want {
+			return nil, h.file.Errorf("hardware.class", "class %q lies in folder %s", h.Hardware.Class, want)
+		}
+		raw[h.Hardware.Class] = h
+	}
+	for _, name := range files {
+		if _, err := t.class(fsys, raw, path.Dir(name), nil); err != nil {
+			return nil, err
+		}
+	}
+	t.Devices, err = loadDevices(fsys, t)
+	return t, err
+}
+
+// hardwareFile is a HARDWARE.toml; [build] is kbuild's.
+type hardwareFile struct {
+	Hardware struct {
+		Class    string `toml:"class"`
+		Vendor   string `toml:"vendor"`
+		Arch     string `toml:"arch"`
+		Inherits string `toml:"inherits"`
+		Abstract bool   `toml:"abstract"`
+	} `toml:"hardware"`
+	Build    map[string]any `toml:"build"`
+	Defaults Defaults       `toml:"defaults"`
+
+	file *File
+}
+
+// class resolves a class after its parent.
+func (t *Tree) class(fsys fs.FS, raw map[string]*hardwareFile, name string, chain []string) (*Class, error) {
+	if c, ok := t.Classes[name]; ok {
+		return c, nil
+	}
+	h := raw[name]
+	c := &Class{Name: name, Inherits: h.Hardware.Inherits, Abstract: h.Hardware.Abstract, Defaults: h.Defaults,
+		Families: map[string]*Family{}, Kernels: map[string]*Kernel{}}
+	if c.Inherits != "" {
+		if raw[c.Inherits] == nil {
+			return nil, h.file.Errorf("hardware.inherits", "class %s inherits %q, which is no class", name, c.Inherits)
+		}
+		if slices.Contains(chain, name) {
+			return nil, h.file.Errorf("hardware.inherits", "class %s inherits itself", name)
+		}
+		parent, err := t.class(fsys, raw, c.Inherits, append(chain, name))
+		if err != nil {
+			return nil, err
+		}
+		for k, v := range parent.Families {
+			c.Families[k] = v
+		}
+		for k, v := range parent.Kernels {
+			c.Kernels[k] = v
+		}
+		c.Fusions = parent.Fusions
+		if c.Defaults.KV == "" {
+			c.Defaults.KV = parent.Defaults.KV
+		}
+		if c.Defaults.PageSize == 0 {
+			c.Defaults.PageSize = parent.Defaults.PageSize
+		}
+	}
+	if f := name + "/common/KERNEL_FAMILIES.toml"; exists(fsys, f) {
+		if err := c.families(fsys, f); err != nil {
+			return nil, err
+		}
+	}
+	if f := name + "/common/FUSIONS.toml"; exists(fsys, f) {
+		c.Fusions = append([]string{f}, c.Fusions...)
+	}
+	t.Classes[name] = c
+	if len(c.Kernels) == 0 {
+		return c, nil
+	}
+	if _, ok := tensor.ParseDType(c.Defaults.KV); !ok {
+		return nil, h.file.Errorf("defaults.kv", "%q is no element type", c.Defaults.KV)
+	}
+	if c.Defaults.PageSize < 1 {
+		return nil, h.file.Errorf("defaults.page_size", "a page needs at least one token")
+	}
+	return c, nil
+}
+
+func exists(fsys fs.FS, name string) bool {
+	_, err := fs.Stat(fsys, name)
+	return err == nil
+}
+
+// families reads a KERNEL_FAMILIES.toml into the class.
+func (c *Class) families(fsys fs.FS, name string) error {
+	var doc struct {
+		Formats  map[string][]string `toml:"formats"`
+		Families []*Family           `toml:"family"`
+		Kernels  []*Kernel           `toml:"kernel"`
+	}
+	f, err := ReadTOML(fsys, name, &doc)
+	if err != nil {
+		return err
+	}
+	own := map[string]bool{}
+	for i, fam := range doc.Families {
+		at := "family." + strconv.Itoa(i)
+		if fam.Name == "" || own[fam.Name] {
+			return f.Errorf(at, "family %q has no name of its own", fam.Name)
+		}
+		for j, p := range fam.Params {
+			if !slices.Contains([]string{"runtime", "compile", "policy", "numerics"}, p.Kind) {
+				return f.Errorf(at+".params."+strconv.Itoa(j), "parameter %s has kind %q; it is runtime, compile, policy or numerics", p.Name, p.Kind)
+			}
+		}
+		own[fam.Name] = true
+		c.Families[fam.Name] = fam
+	}
+	clear(own)
+	for i, k := range doc.Kernels {
+		at := "kernel." + strconv.Itoa(i)
+		if k.Name == "" || own[k.Name] {
+			return f.Errorf(at, "kernel %q has no name of its own", k.Name)
+		}
+		if c.Families[k.Family] == nil {
+			return f.Errorf(at+".family", "kernel %s is of family %q, which is not declared", k.Name, k.Family)
+		}
+		if err := k.check(f, at, doc.Formats); err != nil {
+			return err
+		}
+		own[k.Name] = true
+		c.Kernels[k.Name] = k
+	}
+	return nil
+}
+
+// check fills defaults and refuses what no launch could satisfy.
+func (k *Kernel) check(f *File, at string, formats map[string][]string) error {
+	seen := map[string]bool{}
+	for i := range k.Args {
+		a := &k.Args[i]
+		here := at + ".args." + strconv.Itoa(i)
+		if a.Kind == "" {
+			a.Kind = BufferArg
+		}
+		if a.Access == "" {
+			a.Access = "in"
+		}
+		switch {
+		case a.Name == "" || seen[a.Name]:
+			return f.Errorf(here, "kernel %s: argument %q has no name of its own", k.Name, a.Name)
+		case !slices.Contains([]ArgKind{BufferArg, WeightArg, ConstArg, StateArg, StepArg}, a.Kind):
+			return f.Errorf(here, "kernel %s: argument %s has kind %q; it is buffer, weight, const, state or step", k.Name, a.Name, a.Kind)
+		case !slices.Contains([]string{"in", "out", "inout"}, a.Access):
+			return f.Errorf(here, "kernel %s: argument %s has access %q; it is in, out or inout", k.Name, a.Name, a.Access)
+		case a.Access != "in" && a.Kind != BufferArg && a.Kind != StateArg:
+			return f.Errorf(here, "kernel %s: a %s is never written", k.Name, a.Kind)
+		case a.Kind != StepArg && len(a.Shape) == 0:
+			return f.Errorf(here, "kernel %s: argument %s has no shape", k.Name, a.Name)
+		}
+		seen[a.Name] = true
+		var err error
+		if a.DTypes, err = dtypes(a.DType, formats); err != nil {
+			return f.Errorf(here, "kernel %s, argument %s: %s", k.Name, a.Name, err)
+		}
+	}
+	for i, a := range k.Args {
+		if in := k.Arg(a.Alias); a.Alias != "" && (in == nil || in.Kind != BufferArg || in.Access != "in" || a.Access != "out") {
+			return f.Errorf(at+".args."+strconv.Itoa(i), "kernel %s: output %s cannot take the memory of %q", k.Name, a.Name, a.Alias)
+		}
+	}
+	for i, a := range k.Attrs {
+		if !slices.Contains([]string{"int", "float", "str"}, a.Type) || a.Name == "" {
+			return f.Errorf(at+".attrs."+strconv.Itoa(i), "kernel %s: attribute %q has type %q; it is int, float or str", k.Name, a.Name, a.Type)
+		}
+	}
+	return nil
+}
+
+// dtypes resolves element types; a name of formats stands for its list.
+func dtypes(names []string, formats map[string][]string) ([]tensor.DType, error) {
+	if len(names) == 0 {
+		return []tensor.DType{tensor.F32}, nil
+	}
+	var out []tensor.DType
+	for _, n := range names {
+		list, ok := formats[n]
+		if !ok {
+			list = []string{n}
+		}
+		for _, l := range list {
+			d, ok := tensor.ParseDType(l)
+			if !ok {
+				return nil, diag.Errorf(diag.Format, "%q is no element type and no entry of [formats]", l)
+			}
+			out = append(out, d)
+		}
+	}
+	return out, nil
+}
