@@ -59,6 +59,9 @@ func attention(a *args) func() {
 	if a.err == nil && cfg.Heads%cfg.KVHeads != 0 {
 		a.fail("", "%d heads over %d KV heads", cfg.Heads, cfg.KVHeads)
 	}
+	if a.err == nil && !(cfg.Scale > 0 && cfg.Softcap >= 0) {
+		a.fail("", "attribute scale is %v, softcap %v, want them positive", cfg.Scale, cfg.Softcap)
+	}
 	q := a.acts("q", plan.In, cfg.Heads*cfg.HeadDim)
 	y := a.actsLike(q, "y", plan.Out, cfg.Heads*cfg.VDim)
 	c := &attn.Call{Config: cfg, Q: q.data, Y: y.data}

@@ -10,7 +10,7 @@ import (
 )
 
 // Block is the number of keys that lie together.
-const Block = 16
+const Block = vec.KeyBlock
 
 // Pool is K or V of one layer. Data's elements are of type D.
 type Pool struct {

@@ -21,10 +21,17 @@
 #define V5 Y5
 #define V6 Y6
 #define V7 Y7
+#define V8 Y8
+#define V9 Y9
+#define V10 Y10
+#define V11 Y11
+#define V12 Y12
+#define V13 Y13
 #define WIDTH 32
 #define HALF  16
 
-#define FOLD
+#define PAIR
+#define FOLD(op)
 
 // Constants are read from memory, eight of each.
 #define LOADCONST
@@ -49,5 +56,12 @@
 #define SUMSQUARES  ·sumSquaresAVX2
 #define WIDENBF16   ·widenBF16AVX2
 #define WIDENF16    ·widenF16AVX2
+#define SCORES4     ·scores4AVX2
+#define SCORES1     ·scores1AVX2
+#define WEIGH       ·weighAVX2
+#define WEIGHTED4   ·weighted4AVX2
+#define WEIGHTED1   ·weighted1AVX2
 
+#include "exp_amd64.h"
 #include "loops_amd64.h"
+#include "attention_amd64.h"

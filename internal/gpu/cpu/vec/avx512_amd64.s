@@ -21,12 +21,18 @@
 #define V5 Z5
 #define V6 Z6
 #define V7 Z7
+#define V8 Z8
+#define V9 Z9
+#define V10 Z10
+#define V11 Z11
+#define V12 Z12
+#define V13 Z13
 #define WIDTH 64
 #define HALF  32
 
-#define FOLD \
+#define FOLD(op) \
 	VEXTRACTF64X4 $1, Z0, Y1; \
-	VADDPS Y1, Y0, Y0
+	op Y1, Y0, Y0
 
 // Constants stay in registers.
 #define C_MIN    Z16
@@ -67,5 +73,12 @@
 #define SUMSQUARES  ·sumSquaresAVX512
 #define WIDENBF16   ·widenBF16AVX512
 #define WIDENF16    ·widenF16AVX512
+#define SCORES4     ·scores4AVX512
+#define SCORES1     ·scores1AVX512
+#define WEIGH       ·weighAVX512
+#define WEIGHTED4   ·weighted4AVX512
+#define WEIGHTED1   ·weighted1AVX512
 
+#include "exp_amd64.h"
 #include "loops_amd64.h"
+#include "attention_amd64.h"

@@ -19,3 +19,11 @@ func (Level) fromF16(dst []float32, x []uint16)          { Go.FromF16(dst, x) }
 func (Level) rotate(a, b, cos, sin []float32)            { Go.Rotate(a, b, cos, sin) }
 func (Level) mul(dst, x, y []float32)                    { Go.Mul(dst, x, y) }
 func (Level) mulAdd(dst, x, y []float32)                 { Go.MulAdd(dst, x, y) }
+
+func (Level) scores(s []float32, stride int, q, k [][]float32) { Go.Scores(s, stride, q, k) }
+func (Level) weigh(s []float32, scale, top float32, sum *[KeyBlock]float32) (newTop, alpha float32) {
+	return Go.Weigh(s, scale, top, sum)
+}
+func (Level) weighted(o []float32, dim int, p []float32, stride int, alpha []float32, v [][]float32, keys int) {
+	Go.Weighted(o, dim, p, stride, alpha, v, keys)
+}
