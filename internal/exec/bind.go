@@ -52,9 +52,12 @@ func (b *binder) bind(p *plan.Plan) (bucket, error) {
 	}
 	logits := p.Buffers[p.Logits]
 	k.logitBuf, k.logitOff = b.arena, logits.Offset
+	elems := logits.Axes.Shape().Elems()
 	if h, ok := b.arena.(gpu.HostBuffer); ok {
-		at := logits.Offset / 4
-		k.logits = h.Float32s()[at : at+logits.Axes.Shape().Elems()]
+		k.logits, k.direct = h.Float32s()[logits.Offset/4:][:elems], true
+	} else {
+		k.logits = make([]float32, elems)
+		b.model.raw = make([]byte, max(4*elems, int64(len(b.model.raw))))
 	}
 	return k, nil
 }

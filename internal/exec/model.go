@@ -4,6 +4,8 @@ package exec
 
 import (
 	"context"
+	"encoding/binary"
+	"math"
 	"slices"
 
 	"github.com/metrale/metrale/internal/diag"
@@ -30,6 +32,7 @@ type Model struct {
 	step    *stepBlock
 	buckets []bucket // ascending rows
 	logits  [][]float32
+	raw     []byte // of the logits, when they must be copied
 }
 
 // bucket is one bound plan.
@@ -37,7 +40,8 @@ type bucket struct {
 	rows     int64
 	plan     *plan.Plan
 	launches []gpu.Launch
-	logits   []float32 // host view [outs, vocab], when the device's memory is the host's
+	logits   []float32 // [outs, vocab]: the buffer itself if direct, else a copy
+	direct   bool      // the device's memory is the host's
 	logitBuf gpu.Buffer
 	logitOff int64
 }
@@ -127,11 +131,17 @@ func (m *Model) Run(s *Step) ([][]float32, error) {
 	return m.results(b, len(s.OutRows))
 }
 
-// results are the first n rows of the logits buffer.
+// results are the first n rows of the logits buffer; a device with memory of its own copies them to the host.
 func (m *Model) results(b *bucket, n int) ([][]float32, error) {
 	v := m.limits.Vocab
-	if b.logits == nil {
-		return nil, diag.Errorf(diag.Internal, "device %s keeps logits off the host, which this build cannot read", m.dev.Info().Name)
+	if !b.direct {
+		raw := m.raw[:4*n*v]
+		if err := b.logitBuf.Read(b.logitOff, raw); err != nil {
+			return nil, err
+		}
+		for i := range n * v {
+			b.logits[i] = math.Float32frombits(binary.LittleEndian.Uint32(raw[4*i:]))
+		}
 	}
 	m.logits = m.logits[:0]
 	for i := range n {
