@@ -211,7 +211,7 @@ func (in *Instance) SyntheticCatalog(d tensor.DType) *Synthetic {
 				}
 				s.names = append(s.names, name)
 				s.shapes[name], s.dtypes[name] = want, d
-				if elems, _ := d.Block(); len(squeeze(want)) < 2 || want[len(want)-1]%int64(elems) != 0 {
+				if elems, _ := d.Block(); len(want) < 2 || want[len(want)-1]%int64(elems) != 0 {
 					s.dtypes[name] = tensor.F32
 				}
 			}
