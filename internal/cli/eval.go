@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package cli
+
+import (
+	"encoding/binary"
+	"math"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/metrale/metrale/internal/circuit"
+	"github.com/metrale/metrale/internal/diag"
+	"github.com/metrale/metrale/internal/exec"
+	"github.com/metrale/metrale/internal/plan"
+	"github.com/metrale/metrale/internal/tensor"
+	"github.com/metrale/metrale/internal/weights/safetensors"
+)
+
+// newEvalCmd is `met eval`: a model's numbers, so that anyone can hold us against a reference.
+func newEvalCmd() *cobra.Command {
+	eval := &cobra.Command{Use: "eval", Short: "Compute a model's numbers for comparison with a reference"}
+	eval.AddCommand(newEvalLogitsCmd())
+	return eval
+}
+
+func newEvalLogitsCmd() *cobra.Command {
+	var ids, out, compute, device, simd string
+	var greedy, chunk, threads int
+	var noFusion bool
+	cmd := &cobra.Command{
+		Use:   "logits <path | file.gguf> --ids 1,2,3 --out FILE",
+		Short: "Write the logits of every position, and greedy continuations, as safetensors",
+		Long: `Runs the tokens through the model and writes to FILE (safetensors):
+  logits  float32 [tokens, vocabulary]  of every position
+  greedy  int64 [N]                     the likeliest continuation, token by token from the cache (with --greedy)
+Computes in float32 unless --compute says otherwise.`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			prompt, err := parseIDs(ids)
+			if err != nil {
+				return err
+			}
+			switch {
+			case out == "":
+				return diag.Errorf(diag.Invalid, "--out is missing: the file to write").For("out")
+			case greedy < 0:
+				return diag.Errorf(diag.Invalid, "--greedy %d: must not be negative", greedy).For("greedy")
+			case chunk < 0:
+				return diag.Errorf(diag.Invalid, "--chunk %d: must not be negative", chunk).For("chunk")
+			}
+			c, err := openCheckpoint(args[0])
+			if err != nil {
+				return err
+			}
+			defer c.store.Close()
+			tokens := int64(len(prompt) + greedy)
+			rows := int64(len(prompt))
+			if chunk > 0 {
+				rows = min(rows, int64(chunk))
+			}
+			rows = min(rows, 512)
+			pages := (tokens + pageSize - 1) / pageSize
+			m, err := c.load(cmd.Context(), modelOptions{
+				device: device, threads: threads, simd: simd, compute: compute, kv: tensor.F32, noFusion: noFusion,
+				limits: plan.Limits{Rows: rows, Seqs: 1, Outs: rows, PageSize: pageSize, Pages: pages}, pages: int(pages), slots: 1,
+			})
+			if err != nil {
+				return err
+			}
+			defer m.Close()
+			logits, next, err := exec.Evaluate(m, prompt, chunk, greedy)
+			if err != nil {
+				return err
+			}
+			return writeLogits(out, logits, next)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&ids, "ids", "", "token ids, separated by commas")
+	f.StringVar(&out, "out", "", "file to write")
+	f.IntVar(&greedy, "greedy", 0, "continue greedily by so many tokens")
+	f.IntVar(&chunk, "chunk", 0, "feed the prompt in chunks of so many tokens (0: as large as fit)")
+	f.StringVar(&compute, "compute", circuit.Float32, "float32, or declared: the precision that serving uses")
+	f.StringVar(&device, "device", "cpu", "device that computes")
+	f.StringVar(&simd, "cpu-path", "", "SIMD path: avx512, avx2 or go (default: the best of this processor)")
+	f.IntVar(&threads, "threads", 0, "CPU threads (0: all)")
+	f.BoolVar(&noFusion, "no-fusion", false, "lower every op alone, by the reference rules")
+	return cmd
+}
+
+// parseIDs reads "1,2,3".
+func parseIDs(s string) ([]int32, error) {
+	if strings.TrimSpace(s) == "" {
+		return nil, diag.Errorf(diag.Invalid, "--ids is missing: token ids, separated by commas").For("ids")
+	}
+	var ids []int32
+	for i, word := range strings.Split(s, ",") {
+		n, err := strconv.ParseInt(strings.TrimSpace(word), 10, 32)
+		if err != nil || n < 0 {
+			return nil, diag.Errorf(diag.Invalid, "--ids: item %d is %q, not a token id", i, word).For("ids")
+		}
+		ids = append(ids, int32(n))
+	}
+	return ids, nil
+}
+
+// writeLogits writes the file that `met eval logits` promises.
+func writeLogits(path string, logits [][]float32, greedy []int32) error {
+	vocab := len(logits[0])
+	raw := make([]byte, 0, 4*len(logits)*vocab)
+	for _, row := range logits {
+		for _, v := range row {
+			raw = binary.LittleEndian.AppendUint32(raw, math.Float32bits(v))
+		}
+	}
+	tensors := []safetensors.NamedTensor{{Name: "logits", DType: tensor.F32, Shape: tensor.Shape{int64(len(logits)), int64(vocab)}, Data: raw}}
+	if len(greedy) > 0 {
+		raw := make([]byte, 0, 8*len(greedy))
+		for _, id := range greedy {
+			raw = binary.LittleEndian.AppendUint64(raw, uint64(id))
+		}
+		tensors = append(tensors, safetensors.NamedTensor{Name: "greedy", DType: tensor.I64, Shape: tensor.Shape{int64(len(greedy))}, Data: raw})
+	}
+	f, err := os.Create(path)
+	if err != nil {
+		return diag.Errorf(diag.IO, "%s cannot be written", path).Because(err)
+	}
+	if err := safetensors.Write(f, tensors); err != nil {
+		f.Close()
+		return err
+	}
+	return f.Close()
+}

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package cli
+
+import (
+	"context"
+
+	"github.com/metrale/metrale/internal/circuit"
+	"github.com/metrale/metrale/internal/diag"
+	"github.com/metrale/metrale/internal/exec"
+	"github.com/metrale/metrale/internal/gpu"
+	"github.com/metrale/metrale/internal/gpu/cpu"
+	"github.com/metrale/metrale/internal/modelconf"
+	"github.com/metrale/metrale/internal/plan"
+	"github.com/metrale/metrale/internal/tensor"
+	"github.com/metrale/metrale/internal/weights"
+	"github.com/metrale/metrale/kernels"
+)
+
+// pageSize is the number of tokens in a KV page.
+const pageSize = 16
+
+// checkpoint is a model's files, opened and understood, before anything is computed.
+type checkpoint struct {
+	store    weights.Store
+	files    *weights.Files
+	config   *modelconf.Config
+	instance *circuit.Instance
+	library  *circuit.Library
+}
+
+// openCheckpoint opens a folder or a .gguf file and instantiates its circuit.
+func openCheckpoint(path string) (_ *checkpoint, err error) {
+	c := &checkpoint{}
+	if c.library, err = circuit.LoadLibrary(kernels.FS); err != nil {
+		return nil, err
+	}
+	if c.store, c.files, err = weights.Open(path, weights.Options{}); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			c.store.Close()
+		}
+	}()
+	if c.files.GGUF != nil {
+		c.config, err = modelconf.FromGGUF(c.files.GGUF)
+	} else {
+		c.config, err = modelconf.Read(c.files.Side)
+	}
+	if err != nil {
+		return nil, err
+	}
+	c.instance, err = circuit.Instantiate(c.library, c.config)
+	return c, err
+}
+
+// maxContext is the most positions that the checkpoint was made for.
+func (c *checkpoint) maxContext() int64 {
+	for _, key := range []string{"max_position_embeddings", "text_config.max_position_embeddings"} {
+		if n, ok := c.config.Tree.Get(key); ok {
+			if v, ok := n.Int(); ok && v > 0 {
+				return v
+			}
+		}
+	}
+	return 2048
+}
+
+// modelOptions say how a checkpoint is made to run.
+type modelOptions struct {
+	device   string // "cpu"
+	threads  int
+	simd     string // "" the best there is
+	compute  string
+	kv       tensor.DType
+	limits   plan.Limits
+	pages    int // KV pages in all
+	slots    int // recurrent-state slots in all
+	noFusion bool
+	progress func(done, total int64)
+}
+
+// model is a checkpoint on a device.
+type model struct {
+	*exec.Model
+	device gpu.Device
+	plan   *plan.Plan
+}
+
+// Close frees the model and the device.
+func (m *model) Close() error {
+	err := m.Model.Close()
+	if derr := m.device.Close(); err == nil {
+		err = derr
+	}
+	return err
+}
+
+// load lowers the checkpoint's circuit, and loads and binds the plan.
+func (c *checkpoint) load(ctx context.Context, o modelOptions) (*model, error) {
+	if o.device != "cpu" {
+		return nil, diag.Errorf(diag.Unsupported, "no device %q: this build has cpu", o.device).For("device")
+	}
+	p, err := c.instance.Lower(c.library, catalog{c.store}, circuit.Options{Class: o.device, Compute: o.compute, KV: o.kv, Limits: o.limits, NoFusion: o.noFusion})
+	if err != nil {
+		return nil, err
+	}
+	dev, err := cpu.Open(cpu.Options{Threads: o.threads, Path: o.simd})
+	if err != nil {
+		return nil, err
+	}
+	m, err := exec.Load(ctx, exec.Options{Device: dev, Plans: []*plan.Plan{p}, Store: c.store, NumPages: o.pages, NumSlots: o.slots, Progress: o.progress})
+	if err != nil {
+		dev.Close()
+		return nil, err
+	}
+	return &model{m, dev, p}, nil
+}
+
+// catalog shows a store's tensors to the compiler.
+type catalog struct{ weights.Store }
+
+// Lookup describes a tensor.
+func (c catalog) Lookup(name string) (tensor.DType, tensor.Shape, bool) {
+	t, ok := c.Store.Lookup(name)
+	return t.DType, t.Shape, ok
+}
