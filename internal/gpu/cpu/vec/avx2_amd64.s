@@ -61,7 +61,9 @@
 #define WEIGH       ·weighAVX2
 #define WEIGHTED4   ·weighted4AVX2
 #define WEIGHTED1   ·weighted1AVX2
+#define DELTA       ·deltaAVX2
 
 #include "exp_amd64.h"
 #include "loops_amd64.h"
 #include "attention_amd64.h"
+#include "delta_amd64.h"

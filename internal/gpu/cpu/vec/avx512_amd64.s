@@ -78,7 +78,9 @@
 #define WEIGH       ·weighAVX512
 #define WEIGHTED4   ·weighted4AVX512
 #define WEIGHTED1   ·weighted1AVX512
+#define DELTA       ·deltaAVX512
 
 #include "exp_amd64.h"
 #include "loops_amd64.h"
 #include "attention_amd64.h"
+#include "delta_amd64.h"

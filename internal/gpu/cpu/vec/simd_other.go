@@ -27,3 +27,7 @@ func (Level) weigh(s []float32, scale, top float32, sum *[KeyBlock]float32) (new
 func (Level) weighted(o []float32, dim int, p []float32, stride int, alpha []float32, v [][]float32, keys int) {
 	Go.Weighted(o, dim, p, stride, alpha, v, keys)
 }
+
+func (Level) delta(s []float32, stride int, y, q, k, v []float32, decay, beta float32) {
+	Go.Delta(s, stride, y, q, k, v, decay, beta)
+}

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+// func delta(s *float32, stride int, y, q, k, v *float32, rows, cols int, decay, beta float32)
+//
+// By four vectors of columns, then by one. The first pass over a tile's rows sums Sᵀk, the second writes S and sums Sᵀq; both
+// decay what they read. cols is a multiple of 16. Registers:
+//
+//	DI row of s, rows R8 apart   SI q   DX k   CX rows left   R9 column in bytes, of R10
+//	V0 … V3 Sᵀk, then d   V6 … V9 y   V10 k   V11 q   V12 decay   V13 beta
+TEXT DELTA(SB), NOSPLIT, $0-72
+	MOVQ stride+8(FP), R8
+	MOVQ cols+56(FP), R10
+	SHLQ $2, R8
+	SHLQ $2, R10
+	XORQ R9, R9
+	VBROADCASTSS decay+64(FP), V12
+	VBROADCASTSS beta+68(FP), V13
+
+tile4:
+	MOVQ R10, AX
+	SUBQ R9, AX
+	CMPQ AX, $(4*WIDTH)
+	JLT  tile1
+	MOVQ s+0(FP), DI
+	ADDQ R9, DI
+	MOVQ k+32(FP), DX
+	MOVQ rows+48(FP), CX
+	VXORPS V0, V0, V0
+	VXORPS V1, V1, V1
+	VXORPS V2, V2, V2
+	VXORPS V3, V3, V3
+read4:
+	VBROADCASTSS (DX), V10
+	VMULPS (DI), V12, V4
+	VMULPS WIDTH(DI), V12, V5
+	VMULPS (2*WIDTH)(DI), V12, V6
+	VMULPS (3*WIDTH)(DI), V12, V7
+	VFMADD231PS V10, V4, V0
+	VFMADD231PS V10, V5, V1
+	VFMADD231PS V10, V6, V2
+	VFMADD231PS V10, V7, V3
+	ADDQ R8, DI
+	ADDQ $4, DX
+	DECQ CX
+	JNZ  read4
+	MOVQ v+40(FP), AX
+	VMOVUPS (AX)(R9*1), V4
+	VMOVUPS WIDTH(AX)(R9*1), V5
+	VMOVUPS (2*WIDTH)(AX)(R9*1), V6
+	VMOVUPS (3*WIDTH)(AX)(R9*1), V7
+	VSUBPS V0, V4, V0
+	VSUBPS V1, V5, V1
+	VSUBPS V2, V6, V2
+	VSUBPS V3, V7, V3
+	VMULPS V13, V0, V0
+	VMULPS V13, V1, V1
+	VMULPS V13, V2, V2
+	VMULPS V13, V3, V3
+	MOVQ s+0(FP), DI
+	ADDQ R9, DI
+	MOVQ k+32(FP), DX
+	MOVQ q+24(FP), SI
+	MOVQ rows+48(FP), CX
+	VXORPS V6, V6, V6
+	VXORPS V7, V7, V7
+	VXORPS V8, V8, V8
+	VXORPS V9, V9, V9
+write4:
+	VBROADCASTSS (DX), V10
+	VBROADCASTSS (SI), V11
+	VMULPS (DI), V12, V4
+	VMULPS WIDTH(DI), V12, V5
+	VFMADD231PS V10, V0, V4
+	VFMADD231PS V10, V1, V5
+	VMOVUPS V4, (DI)
+	VMOVUPS V5, WIDTH(DI)
+	VFMADD231PS V11, V4, V6
+	VFMADD231PS V11, V5, V7
+	VMULPS (2*WIDTH)(DI), V12, V4
+	VMULPS (3*WIDTH)(DI), V12, V5
+	VFMADD231PS V10, V2, V4
+	VFMADD231PS V10, V3, V5
+	VMOVUPS V4, (2*WIDTH)(DI)
+	VMOVUPS V5, (3*WIDTH)(DI)
+	VFMADD231PS V11, V4, V8
+	VFMADD231PS V11, V5, V9
+	ADDQ R8, DI
+	ADDQ $4, DX
+	ADDQ $4, SI
+	DECQ CX
+	JNZ  write4
+	MOVQ y+16(FP), AX
+	VMOVUPS V6, (AX)(R9*1)
+	VMOVUPS V7, WIDTH(AX)(R9*1)
+	VMOVUPS V8, (2*WIDTH)(AX)(R9*1)
+	VMOVUPS V9, (3*WIDTH)(AX)(R9*1)
+	ADDQ $(4*WIDTH), R9
+	JMP  tile4
+
+tile1:
+	TESTQ AX, AX
+	JZ   done
+	MOVQ s+0(FP), DI
+	ADDQ R9, DI
+	MOVQ k+32(FP), DX
+	MOVQ rows+48(FP), CX
+	VXORPS V0, V0, V0
+read1:
+	VBROADCASTSS (DX), V10
+	VMULPS (DI), V12, V4
+	VFMADD231PS V10, V4, V0
+	ADDQ R8, DI
+	ADDQ $4, DX
+	DECQ CX
+	JNZ  read1
+	MOVQ v+40(FP), AX
+	VMOVUPS (AX)(R9*1), V4
+	VSUBPS V0, V4, V0
+	VMULPS V13, V0, V0
+	MOVQ s+0(FP), DI
+	ADDQ R9, DI
+	MOVQ k+32(FP), DX
+	MOVQ q+24(FP), SI
+	MOVQ rows+48(FP), CX
+	VXORPS V6, V6, V6
+write1:
+	VBROADCASTSS (DX), V10
+	VBROADCASTSS (SI), V11
+	VMULPS (DI), V12, V4
+	VFMADD231PS V10, V0, V4
+	VMOVUPS V4, (DI)
+	VFMADD231PS V11, V4, V6
+	ADDQ R8, DI
+	ADDQ $4, DX
+	ADDQ $4, SI
+	DECQ CX
+	JNZ  write1
+	MOVQ y+16(FP), AX
+	VMOVUPS V6, (AX)(R9*1)
+	ADDQ $WIDTH, R9
+	MOVQ R10, AX
+	SUBQ R9, AX
+	JMP  tile1
+done:
+	VZEROUPPER
+	RET
