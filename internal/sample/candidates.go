@@ -6,117 +6,181 @@ import "math"
 
 // candidates are the tokens that may still be drawn, in order of id.
 type candidates struct {
-	ids    []int32
-	xs     []float32 // (logit - max) / temperature, in [cutoff, 0]
-	ws     []float32 // exp(xs), after weigh
-	total  float64   // sum of ws
-	bucket [1 << 11]float64
+	ids     []int32
+	xs      []float32 // (logit - max) / temperature, in [cutoff, 0]
+	ws      []float32 // exp(xs), after weigh
+	blocks  []float64 // sums of blockSize ws
+	total   float64   // sum of blocks
+	members []int32   // indices of the tokens in one bucket
+	bucket  [1 << 11]float64
 }
+
+// blockSize is how many weights pick skips at a time.
+const blockSize = 64
 
 // gather takes the tokens whose x is at least low.
 func (c *candidates) gather(l []float32, top, scale, low float32) {
 	if cap(c.ids) < len(l) {
 		c.ids, c.xs, c.ws = make([]int32, len(l)), make([]float32, len(l)), make([]float32, len(l))
+		c.blocks = make([]float64, 0, len(l)/blockSize+1)
 	}
 	ids, xs := c.ids[:len(l)], c.xs[:len(l)]
 	n := 0
-	for i, v := range l {
-		if x := (v - top) * scale; x >= low {
-			ids[n], xs[n] = int32(i), x
+	pass := func(i int, v float32) {
+		// Write first and count afterwards: which tokens pass may be hard to predict.
+		x := (v - top) * scale
+		ids[n], xs[n] = int32(i), x
+		if x >= low {
 			n++
 		}
+	}
+	// Most rows have few tokens near the best: skip blocks that are clearly below. The margin is for rounding.
+	floor := top + low/scale
+	floor -= 1e-5 * (abs(floor) + abs(top))
+	i := 0
+	for ; i+8 <= len(l); i += 8 {
+		v := l[i : i+8 : i+8]
+		if v[0] < floor && v[1] < floor && v[2] < floor && v[3] < floor &&
+			v[4] < floor && v[5] < floor && v[6] < floor && v[7] < floor {
+			continue
+		}
+		for j, v := range v {
+			pass(i+j, v)
+		}
+	}
+	for ; i < len(l); i++ {
+		pass(i, l[i])
 	}
 	c.ids, c.xs, c.ws = ids[:n], xs[:n], c.ws[:0]
 }
 
+func abs(x float32) float32 { return math.Float32frombits(math.Float32bits(x) &^ (1 << 31)) }
+
 // weigh computes the weights.
 func (c *candidates) weigh() {
 	c.ws = c.ws[:len(c.xs)]
-	c.total = 0
 	for i, x := range c.xs {
-		w := exp(x)
-		c.ws[i] = w
-		c.total += float64(w)
+		c.ws[i] = float32(exp(x))
+	}
+	c.sum()
+}
+
+// sum adds up the weights.
+func (c *candidates) sum() {
+	c.blocks, c.total = c.blocks[:0], 0
+	for ws := c.ws; len(ws) > 0; {
+		block := ws[:min(blockSize, len(ws))]
+		ws = ws[len(block):]
+		var s [4]float64
+		i := 0
+		for ; i+4 <= len(block); i += 4 {
+			b := block[i : i+4 : i+4]
+			s[0] += float64(b[0])
+			s[1] += float64(b[1])
+			s[2] += float64(b[2])
+			s[3] += float64(b[3])
+		}
+		for ; i < len(block); i++ {
+			s[0] += float64(block[i])
+		}
+		all := s[0] + s[1] + (s[2] + s[3])
+		c.blocks = append(c.blocks, all)
+		c.total += all
 	}
 }
 
-// pick is the first token whose running sum of weights exceeds r.
+// pick is the first token at which the running sum of weights exceeds r.
 func (c *candidates) pick(r float64) int32 {
-	sum := 0.0
-	for i, w := range c.ws {
-		if sum += float64(w); sum > r {
+	b := 0
+	for b < len(c.blocks)-1 && c.blocks[b] <= r {
+		r -= c.blocks[b]
+		b++
+	}
+	for i := b * blockSize; i < len(c.ws); i++ {
+		if r -= float64(c.ws[i]); r < 0 {
 			return c.ids[i]
 		}
 	}
 	return c.ids[len(c.ids)-1]
 }
 
-// The order (x falling, id rising) is found by a radix select: key(x) rises as x falls, and each round histograms one
-// digit of the keys that share the boundary's higher digits.
-var digits = [3]struct{ shift, bits int }{{20, 11}, {9, 11}, {0, 9}}
-
-// key is the bits of |x|; for x <= 0 they rise as x falls.
-func key(x float32) uint32 { return math.Float32bits(x) &^ (1 << 31) }
-
 // keepCount keeps the first k in order.
-func (c *candidates) keepCount(k int) {
-	last, ties := c.boundary(float64(k), nil)
-	c.keep(last, ties)
-}
+func (c *candidates) keepCount(k int) { c.keep(c.boundary(float64(k), nil)) }
 
 // keepMass keeps the shortest head in order that weighs at least mass, and at least one token.
 func (c *candidates) keepMass(mass float64) {
-	last, ties := c.boundary(mass, c.ws)
-	c.keep(last, ties)
-	c.total = 0
-	for _, w := range c.ws {
-		c.total += float64(w)
-	}
+	c.keep(c.boundary(mass, c.ws))
+	c.sum()
 }
+
+// The order (x falling, id rising) is never sorted out. boundary histograms x linearly and finds the bucket in which the
+// head ends; among that bucket's few tokens it finds the last key digit by digit. key rises as x falls.
+func key(x float32) uint32 { return math.Float32bits(abs(x)) }
+
+// digits are those of a key, the highest first.
+var digits = [3]struct{ shift, bits int }{{20, 11}, {9, 11}, {0, 9}}
 
 // boundary finds the shortest head in order that weighs at least goal; ws nil counts each token as 1. It gives the key of
 // the head's last token and how many tokens of that key belong to it.
 func (c *candidates) boundary(goal float64, ws []float32) (last uint32, ties int) {
-	before := 0.0 // weight of the keys below the prefix
-	var prefix uint32
+	weight := func(i int32) float64 {
+		if ws == nil {
+			return 1
+		}
+		return float64(ws[i])
+	}
+	least := float32(-1e-30)
+	for _, x := range c.xs {
+		if x < least {
+			least = x
+		}
+	}
+	scale := float32(len(c.bucket)-1) / least
+	clear(c.bucket[:])
+	for i, x := range c.xs {
+		c.bucket[uint32(int32(x*scale))%uint32(len(c.bucket))] += weight(int32(i))
+	}
+	at, before := c.reach(0, goal)
+	c.members = c.members[:0]
+	for i, x := range c.xs {
+		if int(int32(x*scale)) == at {
+			c.members = append(c.members, int32(i))
+		}
+	}
 	for _, d := range digits {
 		clear(c.bucket[:])
-		high := prefix >> (d.shift + d.bits)
-		for i, x := range c.xs {
-			k := key(x)
-			if k>>(d.shift+d.bits) != high {
-				continue
-			}
-			w := 1.0
-			if ws != nil {
-				w = float64(ws[i])
-			}
-			c.bucket[k>>d.shift&(1<<d.bits-1)] += w
-		}
-		// The last bucket that has anything ends the search even when rounding left the sum below the goal.
-		digit, filled := 0, before
-		for b, w := range c.bucket {
-			if w == 0 {
-				continue
-			}
-			before, filled, digit = filled, filled+w, b
-			if filled >= goal {
-				break
+		high := last >> (d.shift + d.bits)
+		for _, i := range c.members {
+			if k := key(c.xs[i]); k>>(d.shift+d.bits) == high {
+				c.bucket[k>>d.shift&(1<<d.bits-1)] += weight(i)
 			}
 		}
-		prefix |= uint32(digit) << d.shift
+		at, before = c.reach(before, goal)
+		last |= uint32(at) << d.shift
 	}
-	for i, x := range c.xs {
-		if key(x) == prefix && (before < goal || ties == 0) {
+	for _, i := range c.members {
+		if key(c.xs[i]) == last && (before < goal || ties == 0) {
 			ties++
-			if ws == nil {
-				before++
-			} else {
-				before += float64(ws[i])
-			}
+			before += weight(i)
 		}
 	}
-	return prefix, ties
+	return last, ties
+}
+
+// reach is the bucket with which the sum, which is before at first, reaches goal, and the sum before that bucket. The last
+// bucket with anything in it ends the search even when rounding left the sum below goal.
+func (c *candidates) reach(before, goal float64) (at int, _ float64) {
+	filled := before
+	for b, w := range c.bucket {
+		if w == 0 {
+			continue
+		}
+		at, before, filled = b, filled, filled+w
+		if filled >= goal {
+			break
+		}
+	}
+	return at, before
 }
 
 // keep drops the tokens whose key is beyond last, and those of that key beyond the first so many.

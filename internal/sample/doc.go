@@ -27,6 +27,6 @@
 //  1. Logits are only read. A row with a NaN or +Inf, or with nothing allowed, is an error of that sequence alone.
 //  2. Nothing is ever a NaN or an infinity in what comes out; tokens of probability zero are not among the top.
 //  3. No allocation in steady state; the work space is a Scratch, used by one goroutine at a time.
-//  4. exp is float32 with relative error below 1e-6 and sums are float64; a token less than e^-30 times as likely as the
+//  4. Weights exp(x) are float32 and sums are float64; a token less than e^-30 times as likely as the
 //     best counts as impossible.
 package sample

@@ -23,7 +23,7 @@ func Logprobs(l []float32, token int32, n int, top []seq.Logprob) (float32, []se
 	sum := 0.0
 	for _, v := range l {
 		if x := v - m; x >= cutoff {
-			sum += float64(exp(x))
+			sum += exp(x)
 		}
 	}
 	norm := float64(m) + math.Log(sum)
@@ -42,15 +42,16 @@ func largest(l []float32, n int, top []seq.Logprob) []seq.Logprob {
 		return top
 	}
 	from := len(top)
+	i := 0
+	for ; i < len(l) && len(top)-from < n; i++ {
+		if l[i] > negInf {
+			top = append(top, seq.Logprob{Token: int32(i), Value: l[i]})
+			up(top[from:], len(top)-from-1)
+		}
+	}
 	heap := top[from:] // of the largest so far, the least on top
-	for i, v := range l {
-		switch {
-		case v == negInf:
-		case len(heap) < n:
-			top = append(top, seq.Logprob{Token: int32(i), Value: v})
-			heap = top[from:]
-			up(heap, len(heap)-1)
-		case v > heap[0].Value: // an equal one has a higher id
+	for ; i < len(l); i++ {
+		if v := l[i]; v > heap[0].Value { // an equal one has a higher id
 			heap[0] = seq.Logprob{Token: int32(i), Value: v}
 			down(heap)
 		}

@@ -49,7 +49,11 @@ type Row struct {
 type Scratch struct {
 	logits []float32  // a row that mask, bias and penalties changed
 	cand   candidates // what filters left
+	top    []seq.Logprob
 }
+
+// smallK is the top-k up to which a heap over the row is cheaper than selecting among all candidates.
+const smallK = 512
 
 // Sample draws the next token. Errors have code diag.Internal: the row is unusable.
 func (w *Scratch) Sample(s *Seq, r Row) (int32, error) {
@@ -137,9 +141,14 @@ func (w *Scratch) draw(p *seq.Sampling, l []float32, top float32, index uint64) 
 	if p.MinP > 0 {
 		low = max(low, math.Log(float64(p.MinP)))
 	}
+	scale := 1 / p.Temperature
+	if p.TopK > 0 && p.TopK <= smallK {
+		w.top = largest(l, p.TopK, w.top[:0])
+		low = max(low, float64((w.top[len(w.top)-1].Value-top)*scale))
+	}
 	c := &w.cand
-	c.gather(l, top, 1/p.Temperature, float32(low))
-	if p.TopK > 0 && p.TopK < len(c.ids) {
+	c.gather(l, top, scale, float32(low))
+	if p.TopK > 0 && p.TopK < len(c.ids) { // equal ones at the end are one too many
 		c.keepCount(p.TopK)
 	}
 	c.weigh()
@@ -151,15 +160,16 @@ func (w *Scratch) draw(p *seq.Sampling, l []float32, top float32, index uint64) 
 
 // deviation is the standard deviation of the finite logits.
 func deviation(l []float32, top float32) float64 {
-	var n, sum, squares float64
-	for _, v := range l {
+	n := 0
+	var sum, squares [2]float64 // two of each, for two additions at a time
+	for i, v := range l {
 		if v > negInf {
 			d := float64(v) - float64(top)
 			n++
-			sum += d
-			squares += d * d
+			sum[i&1] += d
+			squares[i&1] += d * d
 		}
 	}
-	mean := sum / n
-	return math.Sqrt(max(0, squares/n-mean*mean))
+	mean := (sum[0] + sum[1]) / float64(n)
+	return math.Sqrt(max(0, (squares[0]+squares[1])/float64(n)-mean*mean))
 }
