@@ -63,14 +63,16 @@ func classify(v *Variant, cfg *modelconf.Config) (*point, error) {
 	if err := p.defaults(m, tree); err != nil {
 		return nil, err
 	}
-	src := m.Source[cfg.Source]
-	for _, more := range []map[string]string{v.Dims, m.Dims, src.Dims, m.circuit.Dims} {
+	for _, more := range []map[string]string{v.Dims, m.Dims, m.circuit.Dims} {
 		for _, name := range slices.Sorted(maps.Keys(more)) {
 			p.pend(name, more[name], func(err error) error { return m.circuit.file.Errorf("dims."+name, "dim %s: %s", name, err) })
 		}
 	}
-	p.strings["rope_style"] = "half"
-	maps.Copy(p.strings, src.Strings)
+	for name, s := range m.circuit.Strings {
+		if _, ok := p.strings[name]; !ok {
+			p.strings[name] = s
+		}
+	}
 	if err := p.rope(m, tree); err != nil {
 		return nil, err
 	}

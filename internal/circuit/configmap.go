@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/metrale/metrale/internal/diag"
 	"github.com/metrale/metrale/internal/kernel"
 )
 
@@ -24,22 +25,16 @@ type mapFile struct {
 type Variant struct {
 	Wraps    string            `toml:"wraps"` // the key under which the decoder's config is; then Keys are those around it
 	As       string            `toml:"as"`    // the variant of that inner config
+	Use      []string          `toml:"use"`   // further sets of keys
 	Prefixes []string          `toml:"prefixes"`
 	Dims     map[string]string `toml:"dims"` // set for all checkpoints of this model_type
 	Rope     RopeRule          `toml:"rope"`
 	Keys     map[string]Key    `toml:"keys"`
-	Source   map[string]Source `toml:"source"` // by modelconf.Config.Source: what its files do differently
 
 	ModelType string   `toml:"-"`
 	circuit   *Circuit // of the inner variant too
 	inner     *Variant
 	keys      map[string]placedKey // all key sets and Keys, merged
-}
-
-// Source is what a container format changes against the original checkpoint.
-type Source struct {
-	Dims    map[string]string `toml:"dims"`
-	Strings map[string]string `toml:"strings"`
 }
 
 // RopeRule is what a model_type says about its rotation beyond the config's keys.
@@ -102,23 +97,13 @@ func (lib *Library) loadMaps(fsys fs.FS) error {
 			return f.Errorf("circuit", "there is no circuit %q", m.Circuit)
 		}
 		base := map[string]placedKey{}
-		for i, set := range m.Use {
-			var s struct {
-				Keys map[string]Key `toml:"keys"`
-			}
-			file := path.Join("circuits/keys", set+".toml")
-			sf, err := kernel.ReadTOML(fsys, file, &s)
-			if err != nil {
-				return f.Errorf("use."+itoa(i), "key set %s: %w", set, err)
-			}
-			if err := addKeys(base, s.Keys, sf, "keys"); err != nil {
-				return err
-			}
+		if err := addSets(fsys, base, m.Use, f, "use"); err != nil {
+			return err
 		}
 		if err := addKeys(base, m.Keys, f, "keys"); err != nil {
 			return err
 		}
-		if err := lib.addVariants(&m, f, c, base); err != nil {
+		if err := lib.addVariants(fsys, &m, f, c, base); err != nil {
 			return err
 		}
 	}
@@ -133,7 +118,7 @@ func (lib *Library) loadMaps(fsys fs.FS) error {
 	return nil
 }
 
-func (lib *Library) addVariants(m *mapFile, f *kernel.File, c *Circuit, base map[string]placedKey) error {
+func (lib *Library) addVariants(fsys fs.FS, m *mapFile, f *kernel.File, c *Circuit, base map[string]placedKey) error {
 	for _, mt := range slices.Sorted(maps.Keys(m.Variants)) {
 		v, at := m.Variants[mt], "variant."+mt
 		if lib.Variants[mt] != nil {
@@ -152,6 +137,9 @@ func (lib *Library) addVariants(m *mapFile, f *kernel.File, c *Circuit, base map
 				}
 			}
 		}
+		if err := addSets(fsys, v.keys, v.Use, f, at+".use"); err != nil {
+			return err
+		}
 		if err := addKeys(v.keys, v.Keys, f, at+".keys"); err != nil {
 			return err
 		}
@@ -162,6 +150,27 @@ func (lib *Library) addVariants(m *mapFile, f *kernel.File, c *Circuit, base map
 
 // bookkeeping is the key set that also holds around a wrapped decoder's config.
 const bookkeeping = "circuits/keys/checkpoint.toml"
+
+// addSets adds shared sets of keys by name.
+func addSets(fsys fs.FS, into map[string]placedKey, sets []string, f *kernel.File, at string) error {
+	for i, set := range sets {
+		var s struct {
+			Keys map[string]Key `toml:"keys"`
+		}
+		file := path.Join("circuits/keys", set+".toml")
+		sf, err := kernel.ReadTOML(fsys, file, &s)
+		if diag.Is(err, diag.NotFound) {
+			return f.Errorf(at+"."+itoa(i), "there is no key set %q", set)
+		}
+		if err != nil {
+			return err
+		}
+		if err := addKeys(into, s.Keys, sf, "keys"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 // addKeys puts a set over another; aliases become entries of their own.
 func addKeys(into map[string]placedKey, keys map[string]Key, f *kernel.File, at string) error {

@@ -275,12 +275,19 @@ func (m *match) closed(vars binding) bool {
 
 // cyclic says whether making one launch of the nodes would let it wait for itself.
 func (f *fuser) cyclic(nodes []int) bool {
+	// Nothing that starts behind the horizon leads back: execution order rises, and no group lies across it.
+	horizon := slices.Max(nodes)
+	for i := 0; i <= horizon; i++ {
+		if g := f.groupOf[i]; g >= 0 {
+			horizon = max(horizon, f.groups[g].order)
+		}
+	}
 	seen := map[int]bool{}
 	var stack []int
 	push := func(from []int) {
 		for _, n := range from {
 			for _, s := range f.after[n] {
-				if !seen[s] && !slices.Contains(nodes, s) {
+				if s <= horizon && !seen[s] && !slices.Contains(nodes, s) {
 					seen[s] = true
 					stack = append(stack, s)
 				}

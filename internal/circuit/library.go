@@ -70,13 +70,14 @@ type WeightDecl struct {
 
 // Circuit lays blocks out: kernels/circuits/<name>.toml.
 type Circuit struct {
-	Doc    string            `toml:"doc"`
-	Dims   map[string]string `toml:"dims"`   // defaults of what the config map does not set
-	Params map[string]string `toml:"params"` // a number or rsqrt(dims)
-	Begin  []Use             `toml:"begin"`
-	Layers Layers            `toml:"layers"`
-	End    []Use             `toml:"end"`
-	Unused []Unused          `toml:"unused"`
+	Doc     string            `toml:"doc"`
+	Dims    map[string]string `toml:"dims"`    // defaults of what the config map does not set
+	Params  map[string]string `toml:"params"`  // a number or rsqrt(dims)
+	Strings map[string]string `toml:"strings"` // defaults of string parameters
+	Begin   []Use             `toml:"begin"`
+	Layers  Layers            `toml:"layers"`
+	End     []Use             `toml:"end"`
+	Unused  []Unused          `toml:"unused"`
 
 	name string
 	file *kernel.File
