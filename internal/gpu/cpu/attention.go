@@ -38,10 +38,11 @@ func kvAppend(a *args) func() {
 	slots := a.ints("slots", int64(k.max))
 	kp := a.kvPool("k_pool", plan.InOut, heads, kd)
 	vp := a.kvPool("v_pool", plan.InOut, heads, vd)
+	level := a.dev.level
 	r := a.dev.region(k.n+v.n, func(lo, hi, _ int) {
 		for i := lo; i < hi; i++ {
-			kp.AppendK(slots[i], k.row(i))
-			vp.AppendV(slots[i], v.row(i))
+			kp.AppendK(level, slots[i], k.row(i))
+			vp.AppendV(level, slots[i], v.row(i))
 		}
 	})
 	return func() { r.run(k.rows()) }

@@ -37,8 +37,8 @@ func step(cfg Config, d tensor.DType, past, rows int) *Call {
 	random(c.Q)
 	k, v := make([]float32, cfg.KVHeads*cfg.HeadDim), make([]float32, cfg.KVHeads*cfg.VDim)
 	for i := range past + rows {
-		c.K.AppendK(int32(i), random(k))
-		c.V.AppendV(int32(i), random(v))
+		c.K.AppendK(cfg.Level, int32(i), random(k))
+		c.V.AppendV(cfg.Level, int32(i), random(v))
 	}
 	for i := range pages {
 		c.Table = append(c.Table, int32(i))
@@ -92,8 +92,8 @@ func TestLargeScores(t *testing.T) {
 		for i := range 301 { // scores 0, 1, … 300: the last few keys have all the weight
 			k, v := make([]float32, 16), make([]float32, 16)
 			k[0], v[0] = float32(i), float32(i)
-			c.K.AppendK(int32(i), k)
-			c.V.AppendV(int32(i), v)
+			c.K.AppendK(cfg.Level, int32(i), k)
+			c.V.AppendV(cfg.Level, int32(i), v)
 		}
 		var w Scratch
 		w.Grow(&c.Config)

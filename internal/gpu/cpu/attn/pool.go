@@ -31,19 +31,33 @@ func (p *Pool) blocks() int { return (len(p.F32) + len(p.Bits)) / (p.KVHeads * p
 func (p *Pool) at(block, head int) int { return (block*p.KVHeads + head) * p.Dim * Block }
 
 // AppendK writes the keys [kv_heads*dim] of one row to a slot.
-func (p *Pool) AppendK(slot int32, k []float32) {
+func (p *Pool) AppendK(l vec.Level, slot int32, k []float32) {
 	block, lane := p.place(slot)
 	for h := range p.KVHeads {
-		at := p.at(block, h) + lane
-		p.put(at, Block, k[h*p.Dim:(h+1)*p.Dim])
+		x, at, n := k[h*p.Dim:(h+1)*p.Dim], p.at(block, h), p.Dim*Block
+		if p.D == tensor.F32 {
+			scatter(p.F32[at:at+n], x, lane)
+			continue
+		}
+		var t [64]uint16 // part of the row in the pool's type
+		for d := 0; d < len(x); d += len(t) {
+			part := x[d:min(d+len(t), len(x))]
+			p.narrow(l, t[:len(part)], part)
+			scatter(p.Bits[at+d*Block:at+n], t[:len(part)], lane)
+		}
 	}
 }
 
 // AppendV writes the values [kv_heads*dim] of one row to a slot.
-func (p *Pool) AppendV(slot int32, v []float32) {
+func (p *Pool) AppendV(l vec.Level, slot int32, v []float32) {
 	block, lane := p.place(slot)
 	for h := range p.KVHeads {
-		p.put(p.at(block, h)+lane*p.Dim, 1, v[h*p.Dim:(h+1)*p.Dim])
+		x, at := v[h*p.Dim:(h+1)*p.Dim], p.at(block, h)+lane*p.Dim
+		if p.D == tensor.F32 {
+			copy(p.F32[at:at+p.Dim], x)
+		} else {
+			p.narrow(l, p.Bits[at:at+p.Dim], x)
+		}
 	}
 }
 
@@ -54,28 +68,19 @@ func (p *Pool) place(slot int32) (block, lane int) {
 	return int(slot) / Block, int(slot) % Block
 }
 
-// put stores x to every stride-th element from at.
-func (p *Pool) put(at, stride int, x []float32) {
-	switch p.D {
-	case tensor.F32:
-		if stride == 1 {
-			copy(p.F32[at:at+len(x)], x)
-			return
-		}
-		dst := p.F32[at : at+(len(x)-1)*stride+1]
-		for i, v := range x {
-			dst[i*stride] = v
-		}
-	case tensor.BF16:
-		dst := p.Bits[at : at+(len(x)-1)*stride+1]
-		for i, v := range x {
-			dst[i*stride] = tensor.ToBF16(v)
-		}
-	case tensor.F16:
-		dst := p.Bits[at : at+(len(x)-1)*stride+1]
-		for i, v := range x {
-			dst[i*stride] = tensor.ToF16(v)
-		}
+// narrow rounds to the pool's 16-bit type.
+func (p *Pool) narrow(l vec.Level, dst []uint16, x []float32) {
+	if p.D == tensor.F16 {
+		l.ToF16(dst, x)
+	} else {
+		l.ToBF16(dst, x)
+	}
+}
+
+// scatter writes x down one lane of a block.
+func scatter[T any](block []T, x []T, lane int) {
+	for d, v := range x {
+		block[d*Block : d*Block+Block][lane] = v
 	}
 }
 

@@ -56,6 +56,7 @@
 #define SUMSQUARES  ·sumSquaresAVX2
 #define WIDENBF16   ·widenBF16AVX2
 #define WIDENF16    ·widenF16AVX2
+#define NARROWF16   ·narrowF16AVX2
 #define SCORES4     ·scores4AVX2
 #define SCORES1     ·scores1AVX2
 #define WEIGH       ·weighAVX2

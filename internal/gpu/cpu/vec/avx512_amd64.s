@@ -73,6 +73,7 @@
 #define SUMSQUARES  ·sumSquaresAVX512
 #define WIDENBF16   ·widenBF16AVX512
 #define WIDENF16    ·widenF16AVX512
+#define NARROWF16   ·narrowF16AVX512
 #define SCORES4     ·scores4AVX512
 #define SCORES1     ·scores1AVX512
 #define WEIGH       ·weighAVX512

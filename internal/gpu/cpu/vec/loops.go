@@ -105,3 +105,21 @@ func (l Level) MulAdd(dst, x, y []float32) {
 		dst[i] += float32(v * y[i])
 	}
 }
+
+// ToF16 rounds to IEEE half precision, to nearest even.
+func (l Level) ToF16(dst []uint16, x []float32) {
+	if l != Go {
+		l.toF16(dst, x)
+		return
+	}
+	for i, v := range x {
+		dst[i] = tensor.ToF16(v)
+	}
+}
+
+// ToBF16 rounds to bfloat16, to nearest even.
+func (Level) ToBF16(dst []uint16, x []float32) {
+	for i, v := range x {
+		dst[i] = tensor.ToBF16(v)
+	}
+}

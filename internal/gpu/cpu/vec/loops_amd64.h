@@ -231,3 +231,19 @@ f16:
 	JNZ  f16
 	VZEROUPPER
 	RET
+
+// func narrowF16(dst *uint16, x *float32, n int)
+TEXT NARROWF16(SB), NOSPLIT, $0-24
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ n+16(FP), CX
+	SHLQ $2, CX
+tof16:
+	VMOVUPS (SI), V0
+	VCVTPS2PH $0, V0, (DI)
+	ADDQ $HALF, DI
+	ADDQ $WIDTH, SI
+	SUBQ $WIDTH, CX
+	JNZ  tof16
+	VZEROUPPER
+	RET

@@ -67,6 +67,12 @@ func widenF16AVX512(dst *float32, x *uint16, n int)
 //go:noescape
 func widenF16AVX2(dst *float32, x *uint16, n int)
 
+//go:noescape
+func narrowF16AVX512(dst *uint16, x *float32, n int)
+
+//go:noescape
+func narrowF16AVX2(dst *uint16, x *float32, n int)
+
 // consts are the constants of exp and gelu, eight of each, in the order of the assembly's C_…; ones stand for a missing y.
 var (
 	consts = eights(expMin, expMax, log2e, roundInt, ln2hi, ln2lo, expC4, expC3, expC2, expC1, expC0, 1,
@@ -216,4 +222,17 @@ func (l Level) fromF16(dst []float32, x []uint16) {
 		widenF16AVX2(&dst[0], &x[0], n)
 	}
 	Go.FromF16(dst[n:], x[n:])
+}
+
+func (l Level) toF16(dst []uint16, x []float32) {
+	dst = dst[:len(x)]
+	n := len(x) &^ (vector - 1)
+	switch {
+	case n == 0:
+	case l == AVX512:
+		narrowF16AVX512(&dst[0], &x[0], n)
+	default:
+		narrowF16AVX2(&dst[0], &x[0], n)
+	}
+	Go.ToF16(dst[n:], x[n:])
 }

@@ -31,3 +31,5 @@ func (Level) weighted(o []float32, dim int, p []float32, stride int, alpha []flo
 func (Level) delta(s []float32, stride int, y, q, k, v []float32, decay, beta float32) {
 	Go.Delta(s, stride, y, q, k, v, decay, beta)
 }
+
+func (Level) toF16(dst []uint16, x []float32) { Go.ToF16(dst, x) }

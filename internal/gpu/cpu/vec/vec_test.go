@@ -239,6 +239,22 @@ func TestSumSq(t *testing.T) {
 	}
 }
 
+// Halves come out of the vector unit as package tensor defines them.
+func TestToF16(t *testing.T) {
+	x := samples()
+	want, got := make([]uint16, len(x)), make([]uint16, len(x))
+	Go.ToF16(want, x)
+	for _, l := range levels() {
+		clear(got)
+		l.ToF16(got, x)
+		for i := range got {
+			if got[i] != want[i] {
+				t.Fatalf("%v: %v becomes %#x, want %#x", l, x[i], got[i], want[i])
+			}
+		}
+	}
+}
+
 func TestNoAllocation(t *testing.T) {
 	dst, x, y := make([]float32, 100), make([]float32, 100), make([]float32, 100)
 	for name, f := range loops {
