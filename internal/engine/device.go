@@ -8,7 +8,6 @@ import (
 
 	"github.com/metrale/metrale/internal/diag"
 	"github.com/metrale/metrale/internal/exec"
-	"github.com/metrale/metrale/internal/sample"
 	"github.com/metrale/metrale/internal/sched"
 	"github.com/metrale/metrale/internal/seq"
 )
@@ -16,18 +15,20 @@ import (
 // device is the state of the device thread.
 type device struct {
 	*Engine
-	sched   *sched.Scheduler
-	streams map[seq.ID]*Stream
-	events  []sched.Event // for the next sched.Step: the last step's tokens and failures, then the inbox
-	taken   []message     // the inbox, swapped
-	drawn   []*Stream     // whose drawn token is not published yet
-	step    exec.Step
-	scratch sample.Scratch
-	lost    error // the device is gone
+	sched    *sched.Scheduler
+	streams  map[seq.ID]*Stream
+	events   []sched.Event // for the next sched.Step: the last step's tokens and failures, then the inbox
+	taken    []message     // the inbox, swapped
+	drawn    []*Stream     // whose drawn token is not published yet
+	step     exec.Step
+	jobs     []job // of the step whose logits are there
+	pool     *pool
+	ranUntil int64 // when the runner ended its last step; 0: it was idle since
+	lost     error // the device is gone
 }
 
 func newDevice(e *Engine) *device {
-	return &device{Engine: e, sched: sched.New(e.cfg), streams: map[seq.ID]*Stream{}}
+	return &device{Engine: e, sched: sched.New(e.cfg), streams: map[seq.ID]*Stream{}, pool: newPool()}
 }
 
 // loop is the device thread.
@@ -37,23 +38,30 @@ func (d *device) loop() {
 	defer runtime.UnlockOSThread()
 	for {
 		closing := d.closing.Load()
-		d.collect()
-		if closing {
-			d.failAll(errShutdown())
-		}
-		began := d.now()
-		decision := d.sched.Step(began, d.events)
-		d.publish(decision, began)
-		if len(decision.Work) > 0 {
-			d.run(decision)
+		if d.turn() {
 			continue
 		}
 		if closing {
 			break
 		}
+		d.ranUntil = 0
 		<-d.wake
 	}
+	d.pool.close()
 	d.failed = d.runner.Close()
+}
+
+// turn takes what came in, decides, publishes and runs a step; false: there was nothing to run.
+func (d *device) turn() bool {
+	d.collect()
+	now := d.now()
+	decision := d.sched.Step(now, d.events)
+	d.publish(decision, now)
+	if len(decision.Work) == 0 {
+		return false
+	}
+	d.run(decision)
+	return true
 }
 
 // collect appends the inbox to the events.
@@ -70,8 +78,11 @@ func (d *device) collect() {
 		d.events = append(d.events, m.event)
 	}
 	clear(d.taken)
-	if d.lost != nil {
+	switch {
+	case d.lost != nil:
 		d.failAll(d.lost)
+	case d.closing.Load():
+		d.failAll(errShutdown())
 	}
 }
 
@@ -82,25 +93,24 @@ func (d *device) failAll(err error) {
 	}
 }
 
-// publish hands the last step's tokens and the scheduler's verdicts to the streams, and counts.
+// publish counts, and hands the last step's tokens and the scheduler's verdicts to the streams. Counting comes first, so
+// that who reads an end finds its place free.
 func (d *device) publish(dec *sched.Decision, now int64) {
 	clear(d.events)
 	d.events = d.events[:0]
+	d.account(dec, now)
 	for i := range dec.Ends {
 		// A stop token is not part of the text.
 		if end := &dec.Ends[i]; end.Finish == seq.Stopped {
 			d.streams[end.ID].hold = true
 		}
 	}
-	m := d.metrics
 	for _, s := range d.drawn {
-		d.count(s, now)
 		if !s.hold {
 			s.push(s.drawn)
 		}
 		s.drawn = seq.Token{}
 	}
-	m.OutputTokens.Add(int64(len(d.drawn)))
 	clear(d.drawn)
 	d.drawn = d.drawn[:0]
 	for i := range dec.Ends {
@@ -109,18 +119,29 @@ func (d *device) publish(dec *sched.Decision, now int64) {
 		delete(d.streams, end.ID)
 		s.unwatch()
 		s.finish(end)
-		m.Finished[end.Finish].Add(1)
-		m.Duration.Observe(time.Duration(now - s.submitted))
 	}
-	for _, st := range dec.Started {
-		m.Queue.Observe(time.Duration(st.Waited))
-	}
-	m.Preemptions.Add(int64(len(dec.Preempted)))
-	u := d.sched.Usage()
+}
+
+// account updates the metrics and frees the places of what ended.
+func (d *device) account(dec *sched.Decision, now int64) {
+	m, u := d.metrics, d.sched.Usage()
 	m.Running.Set(int64(u.Running))
 	m.Waiting.Set(int64(u.Waiting))
 	m.PagesUsed.Set(int64(u.Pages))
 	m.SlotsUsed.Set(int64(u.Slots))
+	m.OutputTokens.Add(int64(len(d.drawn)))
+	m.Preemptions.Add(int64(len(dec.Preempted)))
+	for _, st := range dec.Started {
+		m.Queue.Observe(time.Duration(st.Waited))
+	}
+	for _, s := range d.drawn {
+		d.count(s, now)
+	}
+	for i := range dec.Ends {
+		end := &dec.Ends[i]
+		m.Finished[end.Finish].Add(1)
+		m.Duration.Observe(time.Duration(now - d.streams[end.ID].submitted))
+	}
 	if len(dec.Ends) > 0 {
 		d.ended(len(dec.Ends))
 	}
@@ -141,7 +162,8 @@ func (d *device) count(s *Stream, now int64) {
 func (d *device) run(dec *sched.Decision) {
 	if err := d.compute(dec); err != nil {
 		clear(d.drawn)
-		d.drawn, d.events = d.drawn[:0], d.events[:0]
+		clear(d.jobs)
+		d.drawn, d.jobs, d.events = d.drawn[:0], d.jobs[:0], d.events[:0]
 		if diag.Is(err, diag.DeviceLost) {
 			d.lost = err
 			d.stopTaking(err)
@@ -156,24 +178,26 @@ func (d *device) run(dec *sched.Decision) {
 func (d *device) compute(dec *sched.Decision) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			buf := make([]byte, 16<<10)
-			buf = buf[:runtime.Stack(buf, false)]
-			err = diag.Errorf(diag.Internal, "the step failed").Because(&panicError{p, buf})
+			err = panicked("the step failed", p)
 		}
 	}()
-	began := d.now()
 	d.build(dec)
+	began := d.now()
+	if d.ranUntil > 0 {
+		d.metrics.Overhead.Observe(time.Duration(began - d.ranUntil))
+	}
 	logits, err := d.runner.Run(&d.step)
 	if err != nil {
 		return err
 	}
+	d.ranUntil = d.now()
 	if len(logits) != len(d.step.OutRows) {
 		return diag.Errorf(diag.Internal, "the step gave %d rows of logits, %d were asked for", len(logits), len(d.step.OutRows))
 	}
 	d.sample(dec, logits)
 	d.metrics.Steps.Add(1)
 	d.metrics.Rows.Add(int64(len(d.step.Tokens)))
-	d.metrics.Step.Observe(time.Duration(d.now() - began))
+	d.metrics.Step.Observe(time.Duration(d.ranUntil - began))
 	return nil
 }
 

@@ -3,7 +3,6 @@
 package engine
 
 import (
-	"fmt"
 	"math"
 
 	"github.com/metrale/metrale/internal/sample"
@@ -32,47 +31,65 @@ func unscored(id int32) seq.Token { return seq.Token{ID: id, Logprob: float32(ma
 // sample draws the tokens of a step whose logits are there, and leaves them as events.
 func (d *device) sample(dec *sched.Decision, logits [][]float32) {
 	for i := range dec.Work {
-		w := &dec.Work[i]
-		if w.Outs == 0 {
-			continue
-		}
-		s, rows := d.streams[w.ID], logits[:w.Outs]
-		logits = logits[w.Outs:]
-		if err := d.sampleOne(s, w, rows); err != nil {
-			d.events = append(d.events, sched.Event{Kind: sched.Fail, ID: w.ID, Err: err})
-		} else if w.Sample {
-			d.drawn = append(d.drawn, s)
-			d.events = append(d.events, sched.Event{Kind: sched.Token, ID: w.ID, Token: s.drawn.ID})
+		if w := &dec.Work[i]; w.Outs > 0 {
+			d.jobs = append(d.jobs, job{stream: d.streams[w.ID], work: w, rows: logits[:w.Outs], vocab: d.cfg.Vocab})
+			logits = logits[w.Outs:]
 		}
 	}
+	d.pool.run(d.jobs)
+	for i := range d.jobs {
+		j := &d.jobs[i]
+		if j.err != nil {
+			d.events = append(d.events, sched.Event{Kind: sched.Fail, ID: j.work.ID, Err: j.err})
+		} else if j.work.Sample {
+			d.drawn = append(d.drawn, j.stream)
+			d.events = append(d.events, sched.Event{Kind: sched.Token, ID: j.work.ID, Token: j.stream.drawn.ID})
+		}
+	}
+	clear(d.jobs)
+	d.jobs = d.jobs[:0]
 }
 
-// sampleOne uses the rows of one sequence: those of the prompt for Echo, the last one for the next token.
-func (d *device) sampleOne(s *Stream, w *sched.Work, rows [][]float32) error {
-	r := &s.request
-	first := w.First + len(w.Tokens) - len(rows) // position of rows[0]
-	for j, row := range rows {
-		row = row[:d.cfg.Vocab]
-		if w.Sample && j == len(rows)-1 {
-			return d.next(s, row)
+// job is what one sequence does with its rows of a step's logits.
+type job struct {
+	stream *Stream
+	work   *sched.Work
+	rows   [][]float32 // those of the prompt for Echo, then the one for the next token
+	vocab  int
+	err    error
+}
+
+// do scores the prompt's rows and draws the next token. A panic is the sequence's failure.
+func (j *job) do(scratch *sample.Scratch) {
+	defer func() {
+		if p := recover(); p != nil {
+			j.err = panicked("sampling failed", p)
 		}
-		t := seq.Token{ID: r.Prompt[first+j+1]}
-		if err := score(&t, row, r.Logprobs); err != nil {
-			return err
+	}()
+	s := j.stream
+	first := j.work.First + len(j.work.Tokens) - len(j.rows) // position of rows[0]
+	for i, row := range j.rows {
+		row = row[:j.vocab]
+		if j.work.Sample && i == len(j.rows)-1 {
+			j.err = s.draw(scratch, row)
+			return
+		}
+		t := seq.Token{ID: s.request.Prompt[first+i+1]}
+		if j.err = score(&t, row, s.request.Logprobs); j.err != nil {
+			return
 		}
 		s.prompt = append(s.prompt, t)
 	}
-	return nil
 }
 
-// next draws a sequence's next token.
-func (d *device) next(s *Stream, row []float32) error {
+// draw draws the stream's next token.
+func (s *Stream) draw(scratch *sample.Scratch, row []float32) error {
 	r := &s.request
 	in := sample.Row{Logits: row, Index: uint64(s.text)}
 	if s.text < r.MinTokens && !r.IgnoreStop {
 		in.Banned = r.Stop
 	}
-	id, err := d.scratch.Sample(&s.sampler, in)
+	id, err := scratch.Sample(&s.sampler, in)
 	if err != nil {
 		return err
 	}
@@ -97,11 +114,3 @@ func score(t *seq.Token, row []float32, n int) error {
 	t.Logprob, t.Top, err = sample.Logprobs(row, t.ID, n, top)
 	return err
 }
-
-// panicError is a recovered panic, for the log.
-type panicError struct {
-	value any
-	stack []byte
-}
-
-func (p *panicError) Error() string { return fmt.Sprintf("panic: %v\n%s", p.value, p.stack) }

@@ -23,6 +23,6 @@ type Engine struct {
 	FirstToken   Histogram               // from submission to the first token
 	InterToken   Histogram               // between tokens of a sequence
 	Duration     Histogram               // from submission to the end
-	Step         Histogram               // a step on the device, sampling too
-	Overhead     Histogram               // host work between two steps
+	Step         Histogram               // a step on the device
+	Overhead     Histogram               // from the end of a step to the begin of the next: sampling, scheduling, publishing
 }

@@ -93,7 +93,9 @@ func New(o Options) *Runner {
 	}
 	l.Vocab = o.Vocab
 	r := &Runner{opts: o, limits: l, peaks: make([]int32, l.Outs), rows: make([][]float32, l.Outs)}
-	r.mem = newMemory(l)
+	if !o.Trust {
+		r.mem = newMemory(l)
+	}
 	for i := range r.rows {
 		r.rows[i] = make([]float32, o.Vocab)
 	}
