@@ -1,0 +1,389 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package tokenizer
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"golang.org/x/text/unicode/norm"
+
+	"github.com/metrale/metrale/internal/diag"
+)
+
+// Metadata is the key/value part of a GGUF file.
+type Metadata interface {
+	String(key string) (string, bool)
+	Strings(key string) ([]string, bool)
+	Ints(key string) ([]int64, bool)
+	Floats(key string) ([]float32, bool)
+	Int(key string) (int64, bool)
+	Bool(key string) (bool, bool)
+}
+
+const gguf = "tokenizer.ggml."
+
+// Types of tokens in tokenizer.ggml.token_type.
+const (
+	typeNormal      = 1
+	typeUnknown     = 2
+	typeControl     = 3
+	typeUserDefined = 4
+	typeUnused      = 5
+	typeByte        = 6
+)
+
+// preset is what a name in tokenizer.ggml.pre stands for. The file has neither regular expressions nor normalizer; they are
+// those of the tokenizer.json that such files are made from.
+type preset struct {
+	cuts         []preTokenizer // one after the other; a string is a Split's pattern, with behaviour Isolated
+	nfc          bool
+	ignoreMerges bool
+	addBOS       bool // where tokenizer.ggml.add_bos_token is missing
+}
+
+var presets = func() map[string]preset {
+	t := map[string]preset{}
+	for names, p := range map[string]preset{
+		"default": {cuts: []preTokenizer{`[\p{P}\$\+<=>\^~\|]+`, patternGPT2, `\p{N}+`, `[0-9][0-9][0-9]`}},
+		"gpt-2 phi-2 gpt2 mpt olmo jais trillion granite-docling exaone4 modern-bert mellum": {cuts: []preTokenizer{patternGPT2}},
+		"smollm starcoder refact command-r codeshell exaone minerva-7b mellum2":              {cuts: []preTokenizer{digitSplitter{individual: true}, patternGPT2}},
+		"falcon": {cuts: []preTokenizer{runeSplit{isPunct, contiguous}, gpt2Splitter{}, byteCharMap{}, digitSplitter{}, `[0-9][0-9][0-9]`, byteCharUnmap{}}},
+		"llama3 llama-v3 llama-bpe falcon3 falcon-h1 pixtral lfm2": {cuts: []preTokenizer{patternLlama3}, ignoreMerges: true, addBOS: true},
+		"dbrx smaug-bpe glm4 chatglm-bpe":                          {cuts: []preTokenizer{patternLlama3}},
+		"qwen2 deepseek-r1-qwen megrez":                            {cuts: []preTokenizer{patternQwen2}, nfc: true},
+		"stablelm2 hunyuan solar-open grok-2":                      {cuts: []preTokenizer{patternQwen2}},
+		"qwen35":                                                   {cuts: []preTokenizer{patternQwen3_5}, nfc: true},
+		"gpt-4o llama4 kanana2 minimax-m2":                         {cuts: []preTokenizer{patternO200K}},
+		"tekken":                                                   {cuts: []preTokenizer{patternTekken}, ignoreMerges: true, addBOS: true},
+		"deepseek-v3 hunyuan-dense joyai-llm":                      {cuts: []preTokenizer{`\p{N}{1,3}`, patternCJK, patternDeepSeek}},
+		"deepseek-coder":                                           {cuts: []preTokenizer{`[\r\n]`, `\s?\p{L}+`, `\s?\p{P}+`, `[一-龥ࠀ-一가-퟿]+`, `\p{N}`}},
+		"deepseek-llm":                                             {cuts: []preTokenizer{`[\r\n]`, deepseekLetters, `\s?[!-/:-~！-／：-～‘-‟　-。]+`, `\s+$`, `[一-龥ࠀ-一가-퟿]+`, `\p{N}+`}},
+		"seed-coder":                                               {cuts: []preTokenizer{`(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1}| ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+|\s+(?!\S)|\s+`}},
+		"bailingmoe bailingmoe2 llada-moe":                         {cuts: []preTokenizer{`'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+`}},
+	} {
+		for _, name := range strings.Fields(names) {
+			t[name] = p
+		}
+	}
+	return t
+}()
+
+const deepseekLetters = `\s?[A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-ᶚḀ-ἕἘ-Ἕἠ-ὅὈ-Ὅὐ-ὗὙὛὝὟ-ώᾀ-ᾴᾶ-ᾼιῂ-ῄῆ-ῌῐ-ΐῖ-Ίῠ-Ῥῲ-ῴῶ-ῼℂℇℊ-ℓℕℙ-ℝℤΩℨK-ℭℯ-ℴℹℼ-ℿⅅ-ⅉⅎↃↄⰀ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭꚀ-ꚛꜢ-ꝯꝱ-ꞇꞋ-ꞎꭰ-ꮿﬀ-ﬆﬓ-ﬗＡ-Ｚａ-ｚ𐐀-𐑏𐒰-𐓓𐓘-𐓻𐲀-𐲲𐳀-𐳲𑢠-𑣟𞤀-𞥃]+`
+
+// FromGGUF loads the vocabulary of a GGUF file: byte-level BPE (gpt2) or SentencePiece's BPE (llama).
+func FromGGUF(m Metadata) (*Tokenizer, error) {
+	g := ggufLoader{m: m, t: &Tokenizer{}}
+	if err := g.load(); err != nil {
+		return nil, err
+	}
+	return g.t, nil
+}
+
+type ggufLoader struct {
+	m      Metadata
+	t      *Tokenizer
+	tokens []string
+	types  []int64
+
+	addBOS   bool // unless the file says otherwise
+	bos, eos int64
+}
+
+func (g *ggufLoader) bad(key, format string, args ...any) error {
+	return diag.Errorf(diag.Format, gguf+key+": "+format, args...).For(gguf + key)
+}
+
+func (g *ggufLoader) load() error {
+	model, ok := g.m.String(gguf + "model")
+	if !ok {
+		return g.bad("model", "missing")
+	}
+	build := map[string]func() error{"gpt2": g.loadByteLevel, "llama": g.loadScores, "gemma4": g.loadGemma4}[model]
+	if build == nil {
+		err := diag.Errorf(diag.Unsupported, "%smodel: %s is not supported; gpt2, llama and gemma4 are", gguf, quoteToken(model))
+		return err.For(gguf + "model")
+	}
+	if err := g.loadVocab(); err != nil {
+		return err
+	}
+	g.addBOS, g.bos, g.eos = true, -1, -1
+	if err := build(); err != nil {
+		return err
+	}
+	if err := g.loadAdded(); err != nil {
+		return err
+	}
+	return g.loadConfig()
+}
+
+func (g *ggufLoader) loadVocab() error {
+	var ok bool
+	if g.tokens, ok = g.m.Strings(gguf + "tokens"); !ok || len(g.tokens) == 0 {
+		return g.bad("tokens", "missing")
+	}
+	if len(g.tokens) > maxID {
+		return g.bad("tokens", "%d tokens; at most %d are supported", len(g.tokens), maxID)
+	}
+	if g.types, ok = g.m.Ints(gguf + "token_type"); !ok {
+		g.types = slices.Repeat([]int64{typeNormal}, len(g.tokens))
+	}
+	if len(g.types) != len(g.tokens) {
+		return g.bad("token_type", "%d types for %d tokens", len(g.types), len(g.tokens))
+	}
+	v := &g.t.vocab
+	for id, token := range g.tokens {
+		if !utf8.ValidString(token) {
+			return g.bad("tokens", "token %d is not UTF-8", id)
+		}
+		v.add([]byte(token), id)
+	}
+	if a, b := v.seal(); a >= 0 {
+		return g.bad("tokens", "token %s has the ids %d and %d", quoteToken(g.tokens[a]), a, b)
+	}
+	g.t.size = len(g.tokens)
+	return nil
+}
+
+// loadByteLevel makes the model of a gpt2 vocabulary.
+func (g *ggufLoader) loadByteLevel() error {
+	name, ok := g.m.String(gguf + "pre")
+	if !ok {
+		name = "default"
+	}
+	pre, ok := presets[name]
+	if !ok {
+		err := diag.Errorf(diag.Unsupported, "%spre: %s is not a supported pre-tokenizer", gguf, quoteToken(name))
+		return err.For(gguf + "pre")
+	}
+	t := g.t
+	if pre.nfc {
+		t.normalizer = unicodeForm{norm.NFC}
+	}
+	for _, cut := range pre.cuts {
+		if p, ok := cut.(string); ok {
+			var err error
+			if cut, err = isolatedSplit(p); err != nil {
+				return diag.Errorf(diag.Internal, "pattern of pre-tokenizer %s", name).Because(err)
+			}
+		}
+		t.preTokenizers = append(t.preTokenizers, cut)
+	}
+	t.decoding = decoding{byteLevelStep{}}
+	g.addBOS = pre.addBOS
+	t.bpe = &bpe{byteLevel: true, unknown: -1}
+	t.bpe.fillSymbols(&t.vocab)
+	if pre.ignoreMerges {
+		t.bpe.whole = t.bpe.wholeTokens(&t.vocab)
+	}
+	return g.loadMerges()
+}
+
+// isolatedSplit is a Split with behaviour Isolated.
+func isolatedSplit(expr string) (preTokenizer, error) {
+	if s, ok := knownPatterns[expr]; ok {
+		return s, nil
+	}
+	re, err := compilePattern(expr)
+	return patternSplit{re, isolated, false}, err
+}
+
+func (g *ggufLoader) loadMerges() error {
+	merges, ok := g.m.Strings(gguf + "merges")
+	if !ok {
+		return g.bad("merges", "missing")
+	}
+	if len(merges) > maxMerges {
+		return g.bad("merges", "%d merges; at most %d are supported", len(merges), maxMerges)
+	}
+	v, table := &g.t.vocab, newMergeTable(len(merges))
+	for i, merge := range merges {
+		cut := -1 // the space between: not the first character, which may be one
+		if len(merge) > 1 {
+			cut = 1 + strings.IndexByte(merge[1:], ' ')
+		}
+		if cut < 1 {
+			return g.bad("merges", "merge %d is not two tokens: %s", i, quoteToken(merge))
+		}
+		left, right := merge[:cut], merge[cut+1:]
+		a, okA := v.id(left)
+		b, okB := v.id(right)
+		c, okC := v.id(left + right)
+		if !okA || !okB || !okC {
+			return g.bad("merges", "merge %d is not of tokens in the vocabulary: %s", i, quoteToken(merge))
+		}
+		table.add(a, b, c)
+	}
+	g.t.bpe.merges = table
+	return nil
+}
+
+// sentencePiece sets up what the two kinds of SentencePiece vocabularies share: visible spaces, bytes for what is unknown.
+func (g *ggufLoader) sentencePiece(prefix bool) {
+	t := g.t
+	t.normalizer = replaceString{" ", "▁"}
+	t.decoding = decoding{replaceStep{normalizer: replaceString{"▁", " "}}, byteFallbackStep{}}
+	if set, ok := g.m.Bool(gguf + "add_space_prefix"); ok {
+		prefix = set
+	}
+	if prefix {
+		t.normalizer = normalizers{prepend("▁"), t.normalizer}
+		t.decoding = append(t.decoding, stripStep{char: " ", head: 1, fused: true})
+	}
+	t.bpe = &bpe{fallback: true, fuse: true, unknown: -1}
+	if !t.bpe.fillSymbols(&t.vocab) {
+		t.bpe.unknown = 0
+		if id, ok := g.m.Int(gguf + "unknown_token_id"); ok && id >= 0 && int(id) < len(g.tokens) {
+			t.bpe.unknown = int32(id)
+		}
+	}
+}
+
+// loadGemma4 makes the model of a gemma4 vocabulary, which has merges.
+func (g *ggufLoader) loadGemma4() error {
+	g.sentencePiece(false)
+	err := g.loadMerges()
+	g.joinSplitter()
+	return err
+}
+
+func (g *ggufLoader) joinSplitter() {
+	if j := g.t.bpe.joinSplitter(&g.t.vocab); j != nil {
+		g.t.preTokenizers = append(g.t.preTokenizers, j)
+	}
+}
+
+// loadScores makes the model of a llama vocabulary. It has scores instead of merges: neighbours that make a token may
+// merge, those of the highest score first.
+func (g *ggufLoader) loadScores() error {
+	scores, ok := g.m.Floats(gguf + "scores")
+	if !ok || len(scores) != len(g.tokens) {
+		return g.bad("scores", "missing, or not as many as tokens")
+	}
+	g.sentencePiece(true)
+	g.bos, g.eos = 1, 2
+	merges := g.mergesByScore(scores)
+	if len(merges) > maxMerges {
+		return g.bad("tokens", "%d ways to merge; at most %d are supported", len(merges), maxMerges)
+	}
+	table := newMergeTable(len(merges))
+	for _, m := range merges {
+		table.add(m.left, m.right, m.result)
+	}
+	g.t.bpe.merges = table
+	g.joinSplitter()
+	return nil
+}
+
+type scoredMerge struct {
+	left, right, result int32
+	score               float32
+	cut, rest           int // lengths of left and right in code points
+}
+
+// mergesByScore lists every way to make a token out of two, in the order that the converter of Hugging Face gives them:
+// falling score, then length on the left, then on the right, then id.
+func (g *ggufLoader) mergesByScore(scores []float32) []scoredMerge {
+	var merges []scoredMerge
+	for id, token := range g.tokens {
+		if !g.mergeable(int32(id)) {
+			continue
+		}
+		first, cut, n := len(merges), 0, utf8.RuneCountInString(token)
+		for i := range token {
+			if i == 0 {
+				continue
+			}
+			cut++
+			left, okA := g.t.vocab.id(token[:i])
+			right, okB := g.t.vocab.id(token[i:])
+			if okA && okB && g.mergeable(left) && g.mergeable(right) {
+				merges = append(merges, scoredMerge{left, right, int32(id), scores[id], cut, n - cut})
+			}
+		}
+		slices.SortFunc(merges[first:], func(a, b scoredMerge) int {
+			return cmp.Or(cmp.Compare(a.left, b.left), cmp.Compare(a.right, b.right))
+		})
+	}
+	slices.SortStableFunc(merges, func(a, b scoredMerge) int {
+		return cmp.Or(cmp.Compare(b.score, a.score), cmp.Compare(b.cut, a.cut), cmp.Compare(b.rest, a.rest))
+	})
+	return merges
+}
+
+func (g *ggufLoader) mergeable(id int32) bool {
+	switch g.types[id] {
+	case typeNormal, typeUserDefined, typeUnused:
+		return true
+	}
+	return false
+}
+
+// loadAdded makes control and user-defined tokens added tokens.
+func (g *ggufLoader) loadAdded() error {
+	t := g.t
+	t.added, t.byText, t.specialForms = map[int32]*addedToken{}, map[string]int32{}, map[string]bool{}
+	for id, kind := range g.types {
+		special := kind == typeControl || kind == typeUnknown
+		if !special && kind != typeUserDefined || g.tokens[id] == "" {
+			continue
+		}
+		if err := t.add(addedToken{ID: int32(id), Content: g.tokens[id], Special: special}); err != nil {
+			return g.bad("tokens", "%v", err)
+		}
+	}
+	t.finishAdded()
+	return nil
+}
+
+func (g *ggufLoader) loadConfig() error {
+	c := &g.t.config
+	c.AddBOS, c.AddEOS = &g.addBOS, new(bool)
+	if v, ok := g.m.Bool(gguf + "add_bos_token"); ok {
+		c.AddBOS = &v
+	}
+	if v, ok := g.m.Bool(gguf + "add_eos_token"); ok {
+		c.AddEOS = &v
+	}
+	for _, n := range []struct {
+		key      string
+		standard int64
+		name     *string
+		add      bool
+		to       *[]int32
+	}{
+		{"bos_token_id", g.bos, &c.BOSToken, *c.AddBOS, &g.t.prefix},
+		{"eos_token_id", g.eos, &c.EOSToken, *c.AddEOS, &g.t.suffix},
+		{"unknown_token_id", -1, &c.UnkToken, false, nil},
+		{"padding_token_id", -1, &c.PadToken, false, nil},
+	} {
+		id, ok := g.m.Int(gguf + n.key)
+		if !ok && n.standard >= 0 {
+			id, ok = n.standard, true
+		}
+		if ok && (id < 0 || int(id) >= len(g.tokens)) {
+			return g.bad(n.key, "%d is not the id of a token", id)
+		}
+		if !ok && n.add {
+			return g.bad(n.key, "missing, and texts shall have that token")
+		}
+		if ok {
+			*n.name = g.tokens[id]
+		}
+		if n.add {
+			*n.to = []int32{int32(id)}
+		}
+	}
+	if text, ok := g.m.String("tokenizer.chat_template"); ok {
+		c.ChatTemplates = append(c.ChatTemplates, ChatTemplate{"default", text})
+	}
+	names, _ := g.m.Strings("tokenizer.chat_templates")
+	for _, name := range names {
+		if text, ok := g.m.String("tokenizer.chat_template." + name); ok {
+			c.ChatTemplates = append(c.ChatTemplates, ChatTemplate{name, text})
+		}
+	}
+	return nil
+}
