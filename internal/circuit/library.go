@@ -4,6 +4,7 @@ package circuit
 
 import (
 	"io/fs"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -312,16 +313,14 @@ func (lib *Library) checkCircuit(c *Circuit) error {
 	return nil
 }
 
-// Circuit gives the circuit and variant that a model_type is mapped to.
+// ModelTypes are the model_types that are mapped, sorted.
+func (lib *Library) ModelTypes() []string { return slices.Sorted(maps.Keys(lib.Variants)) }
+
+// variant gives what a model_type is mapped by.
 func (lib *Library) variant(modelType string) (*Variant, error) {
 	v, ok := lib.Variants[modelType]
 	if !ok {
-		var known []string
-		for k := range lib.Variants {
-			known = append(known, k)
-		}
-		slices.Sort(known)
-		return nil, diag.Errorf(diag.Unsupported, "no circuit maps model_type %q (mapped are %s)", modelType, strings.Join(known, ", "))
+		return nil, diag.Errorf(diag.Unsupported, "no circuit maps model_type %q (mapped are %s)", modelType, strings.Join(lib.ModelTypes(), ", "))
 	}
 	return v, nil
 }

@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package cli
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/metrale/metrale/internal/circuit"
+	"github.com/metrale/metrale/internal/diag"
+	"github.com/metrale/metrale/internal/modelconf"
+	"github.com/metrale/metrale/internal/plan"
+	"github.com/metrale/metrale/internal/tensor"
+	"github.com/metrale/metrale/kernels"
+)
+
+// newCircuitCmd is `met circuit`: what a checkpoint becomes, without running it.
+func newCircuitCmd() *cobra.Command {
+	cmd := &cobra.Command{Use: "circuit", Short: "Show what a checkpoint compiles to",
+		Long: `Compiles a checkpoint and prints the result. <model> is a folder, a .gguf file, or a bare config.json, for which the
+circuit invents the tensors.`}
+	cmd.AddCommand(newCircuitShowCmd(), newCircuitDisplayCmd(), newCircuitPlanCmd(), newCircuitMemoryCmd())
+	return cmd
+}
+
+// circuitFlags are common to all verbs.
+type circuitFlags struct {
+	class, compute, kv, stored string
+	rows, seqs, outs, context  int64
+	noFusion                   bool
+}
+
+func (f *circuitFlags) add(cmd *cobra.Command) {
+	fl := cmd.Flags()
+	fl.StringVar(&f.class, "class", "cpu", "hardware class whose kernels the plan uses")
+	fl.StringVar(&f.compute, "compute", circuit.Declared, "float32, or declared: the precision that serving uses")
+	fl.StringVar(&f.kv, "kv", "", "element type of K and V: f32, bf16, f16 (default: the class's)")
+	fl.StringVar(&f.stored, "stored", "bf16", "element type of the tensors that a bare config.json stands for")
+	fl.Int64Var(&f.rows, "rows", 16, "rows of a step")
+	fl.Int64Var(&f.seqs, "seqs", 0, "sequences of a step (0: as many as rows)")
+	fl.Int64Var(&f.outs, "outs", 0, "rows with logits (0: as many as sequences)")
+	fl.Int64Var(&f.context, "context", 4096, "tokens of a sequence")
+	fl.BoolVar(&f.noFusion, "no-fusion", false, "lower every op alone, by the reference rules")
+}
+
+// compiled is a checkpoint's instance and plan.
+type compiled struct {
+	library  *circuit.Library
+	instance *circuit.Instance
+	plan     *plan.Plan
+}
+
+// compile reads the model and lowers it.
+func (f *circuitFlags) compile(path string) (*compiled, error) {
+	if f.rows < 1 || f.seqs < 0 || f.outs < 0 || f.context < 1 {
+		return nil, diag.Errorf(diag.Invalid, "--rows %d, --seqs %d, --outs %d, --context %d: rows and context must be at least 1", f.rows, f.seqs, f.outs, f.context).For("rows")
+	}
+	kv, ok := tensor.None, true
+	if f.kv != "" {
+		kv, ok = tensor.ParseDType(f.kv)
+	}
+	stored, okStored := tensor.ParseDType(f.stored)
+	if !ok || !okStored {
+		return nil, diag.Errorf(diag.Invalid, "--kv %q, --stored %q: no such element type", f.kv, f.stored).For("kv")
+	}
+	out := &compiled{}
+	var cat circuit.Catalog
+	if strings.HasSuffix(path, ".json") {
+		src, err := os.ReadFile(path)
+		if err != nil {
+			return nil, diag.Errorf(diag.NotFound, "%s cannot be read", path).Because(err)
+		}
+		cfg, err := modelconf.Read(map[string][]byte{"config.json": src})
+		if err != nil {
+			return nil, err
+		}
+		if out.library, err = circuit.LoadLibrary(kernels.FS); err != nil {
+			return nil, err
+		}
+		if out.instance, err = circuit.Instantiate(out.library, cfg); err != nil {
+			return nil, err
+		}
+		cat = out.instance.SyntheticCatalog(stored)
+	} else {
+		c, err := openCheckpoint(path)
+		if err != nil {
+			return nil, err
+		}
+		defer c.store.Close()
+		out.library, out.instance, cat = c.library, c.instance, catalog{c.store}
+	}
+	limits := plan.Limits{Rows: f.rows, Seqs: f.seqs, Outs: f.outs, PageSize: pageSize, Pages: (f.context + pageSize - 1) / pageSize}
+	if limits.Seqs == 0 {
+		limits.Seqs = limits.Rows
+	}
+	if limits.Outs == 0 {
+		limits.Outs = limits.Seqs
+	}
+	var err error
+	out.plan, err = out.instance.Lower(out.library, cat, circuit.Options{Class: f.class, Compute: f.compute, KV: kv, Limits: limits, NoFusion: f.noFusion})
+	return out, err
+}
+
+// load is a step that fills the plan.
+func (f *circuitFlags) load(p *plan.Plan) circuit.Load {
+	return circuit.Load{Rows: p.Limits.Rows, Seqs: p.Limits.Seqs, Outs: p.Limits.Outs, Context: f.context}
+}
+
+func newCircuitShowCmd() *cobra.Command {
+	var f circuitFlags
+	var digest bool
+	cmd := &cobra.Command{
+		Use:   "show <model>",
+		Short: "Print the plan: one launch per line",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := f.compile(args[0])
+			if err != nil {
+				return err
+			}
+			text := c.plan.Print()
+			if digest {
+				text = c.plan.Digest() + "\n"
+			}
+			_, err = fmt.Fprint(cmd.OutOrStdout(), text)
+			return err
+		},
+	}
+	f.add(cmd)
+	cmd.Flags().BoolVar(&digest, "digest", false, "print only the plan's digest")
+	return cmd
+}
+
+func newCircuitDisplayCmd() *cobra.Command {
+	var f circuitFlags
+	cmd := &cobra.Command{
+		Use:   "display <model>",
+		Short: "Draw the layers and their blocks, with fused groups framed",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := f.compile(args[0])
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprint(cmd.OutOrStdout(), c.instance.Display(c.plan))
+			return err
+		},
+	}
+	f.add(cmd)
+	return cmd
+}
+
+func newCircuitPlanCmd() *cobra.Command {
+	var f circuitFlags
+	var hardware string
+	cmd := &cobra.Command{
+		Use:   "plan <model> --hardware DEVICE",
+		Short: "Estimate each launch on a device: flops, bytes, least time; and what fits its memory",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := f.compile(args[0])
+			if err != nil {
+				return err
+			}
+			device, ok := c.library.Tree.Devices[hardware]
+			if !ok {
+				known := slices.Sorted(maps.Keys(c.library.Tree.Devices))
+				return diag.Errorf(diag.Invalid, "--hardware %q: known devices are %s", hardware, strings.Join(known, ", ")).For("hardware")
+			}
+			text, err := c.instance.Roofline(c.plan, device, f.load(c.plan))
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprint(cmd.OutOrStdout(), text)
+			return err
+		},
+	}
+	f.add(cmd)
+	cmd.Flags().StringVar(&hardware, "hardware", "", "device of kernels/DEVICES.toml")
+	return cmd
+}
+
+func newCircuitMemoryCmd() *cobra.Command {
+	var f circuitFlags
+	var memory float64
+	cmd := &cobra.Command{
+		Use:   "memory <model>",
+		Short: "Print what weights, K and V, state and arena take, and how many sequences fit",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if memory < 0 {
+				return diag.Errorf(diag.Invalid, "--memory %v: must not be negative", memory).For("memory")
+			}
+			c, err := f.compile(args[0])
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprint(cmd.OutOrStdout(), c.instance.MemoryReport(c.plan, int64(memory*(1<<30)), f.context))
+			return err
+		},
+	}
+	f.add(cmd)
+	cmd.Flags().Float64Var(&memory, "memory", 0, "GiB to fill (0: do not say how many sequences fit)")
+	return cmd
+}
