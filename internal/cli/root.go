@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/metrale/metrale/internal/diag"
+)
+
+// Version is set by the release build; a build from a checkout says so.
+var Version = "0.1.0-dev"
+
+// Main runs met and gives its exit status.
+func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	root := newRoot(readEnvironment())
+	root.SetArgs(args)
+	root.SetIn(stdin)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	err := refuseSwitchValues(root, args)
+	if err == nil {
+		err = root.ExecuteContext(ctx)
+	}
+	if err == nil {
+		return 0
+	}
+	fmt.Fprintln(stderr, "met:", err)
+	return exitStatus(err)
+}
+
+// exitStatus is diag's; what cobra finds wrong with a command line is the user's.
+func exitStatus(err error) int {
+	if _, ours := diag.As(err); ours {
+		return diag.ExitStatus(err)
+	}
+	return diag.ExitStatus(diag.Errorf(diag.Invalid, "%w", err))
+}
+
+func newRoot(env environment) *cobra.Command {
+	root := &cobra.Command{
+		Use:               "met",
+		Short:             "Serve large language models over OpenAI-compatible HTTP",
+		SilenceErrors:     true,
+		SilenceUsage:      true,
+		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
+		Version:           Version,
+	}
+	root.SetVersionTemplate("met {{.Version}}\n")
+	root.SetFlagErrorFunc(suggestFlag)
+	root.AddCommand(newServeCmd(env), newChatCmd(env), newListCmd(env), newDoctorCmd(env), newCircuitCmd(), newEvalCmd(), newVersionCmd())
+	return root
+}
+
+func newVersionCmd() *cobra.Command {
+	return &cobra.Command{
+		Use: "version", Short: "Print the version", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), "met", Version)
+			return err
+		},
+	}
+}
+
+// refuseSwitchValues finds --switch=value for a flag that takes none.
+func refuseSwitchValues(root *cobra.Command, args []string) error {
+	cmd, rest, err := root.Find(args)
+	if err != nil {
+		return nil // cobra says it, with suggestions
+	}
+	for _, a := range rest {
+		if a == "--" {
+			break
+		}
+		name, _, hasValue := strings.Cut(strings.TrimPrefix(a, "--"), "=")
+		if !strings.HasPrefix(a, "--") || !hasValue {
+			continue
+		}
+		if f := cmd.Flags().Lookup(name); f != nil && f.Value.Type() == "bool" {
+			return diag.Errorf(diag.Invalid, "--%s is a switch: it takes no value; leave it out to turn it off", name).For(name)
+		}
+	}
+	return nil
+}
+
+// suggestFlag adds the nearest known flag to cobra's complaint about an unknown one.
+func suggestFlag(cmd *cobra.Command, err error) error {
+	var unknown *pflag.NotExistError
+	if !errors.As(err, &unknown) {
+		return diag.Errorf(diag.Invalid, "%w", err)
+	}
+	best, distance := "", 4
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if d := editDistance(unknown.GetSpecifiedName(), f.Name); d < distance {
+			best, distance = f.Name, d
+		}
+	})
+	if best != "" {
+		return diag.Errorf(diag.Invalid, "%w; did you mean --%s?", err, best)
+	}
+	return diag.Errorf(diag.Invalid, "%w; %s --help lists the flags", err, cmd.CommandPath())
+}
+
+// editDistance is Levenshtein's.
+func editDistance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := diagonal
+			if a[i] != b[j] {
+				cost++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}
