@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package linear
+
+import "github.com/metrale/metrale/internal/gpu/cpu/vec"
+
+// moe is the memory of a mixture. A slot-row is one slot of one row; slot-rows are sorted by expert, then by row.
+type moe struct {
+	call  *ExpertsCall
+	place []int32   // [Rows·Slots] the slot-row of each row and slot
+	first []int32   // [Experts+1] first slot-row of each expert
+	x     []float32 // [slot-rows][H]
+	pair  []float32 // [slot-rows][2I] gate and up
+	h     []float32 // [slot-rows][I]
+	y     []float32 // [slot-rows][H]
+}
+
+// Experts computes a mixture of experts.
+func Experts(p Pool, s *Scratch, c *ExpertsCall) {
+	if c.Rows == 0 || c.Slots == 0 {
+		return
+	}
+	m := &s.moe
+	m.call = c
+	n, width, inner := c.Rows*c.Slots, c.GateUp.K, c.Down.K
+	m.x, m.y = grow(m.x, n*width), grow(m.y, n*width)
+	m.pair, m.h = grow(m.pair, n*2*inner), grow(m.h, n*inner)
+	s.sortByExpert(c)
+	s.experts(p, c, c.GateUp, m.x, m.pair)
+	s.each(p, n, inner, s.gluTask)
+	s.experts(p, c, c.Down, m.h, m.y)
+	s.each(p, c.Rows, c.Slots*width, s.sumTask)
+	m.call = nil
+}
+
+// sortByExpert places slot-rows and gathers their activations.
+func (s *Scratch) sortByExpert(c *ExpertsCall) {
+	m := &s.moe
+	m.first, m.place = grow(m.first, c.Experts+1), grow(m.place, len(c.IDs))
+	clear(m.first)
+	for _, e := range c.IDs {
+		m.first[e+1]++
+	}
+	for e := range c.Experts {
+		m.first[e+1] += m.first[e]
+	}
+	width := c.GateUp.K
+	for i, e := range c.IDs {
+		at := m.first[e]
+		m.first[e]++
+		m.place[i] = at
+		copy(m.x[int(at)*width:][:width], c.X[i/c.Slots*width:])
+	}
+	copy(m.first[1:], m.first[:c.Experts]) // each now is where its expert ends: where the next begins
+	m.first[0] = 0
+}
+
+// experts multiplies the slot-rows of each expert with its matrix of w.
+func (s *Scratch) experts(p Pool, c *ExpertsCall, w Weight, x, y []float32) {
+	s.act, s.mode = vec.None, Store
+	s.begin(x, w.K)
+	s.addMat(w, c.Compute, nil, y)
+	most, busy := 0, 0
+	for e := range c.Experts {
+		rows := int(s.moe.first[e+1] - s.moe.first[e])
+		most, busy = max(most, rows), busy+min(rows, 1)
+	}
+	strip, limit := s.cut(s.mats, most, busy)
+	for e := range c.Experts {
+		row := int(s.moe.first[e])
+		s.addSpans(row, int(s.moe.first[e+1])-row, limit, e)
+	}
+	tasks := s.number(s.mats, strip, min(most, limit))
+	s.prepare(p, len(x)/w.K)
+	p.Run(tasks, s.multiplyTask)
+}
+
+// each runs a task for each of n rows; small ones on the caller.
+func (s *Scratch) each(p Pool, n, size int, task func(i, worker int)) {
+	if n*size > quantizeInline {
+		p.Run(n, task)
+		return
+	}
+	for i := range n {
+		task(i, 0)
+	}
+}
+
+// expertGlu joins gate and up of a slot-row.
+func (s *Scratch) expertGlu(i, _ int) {
+	m := &s.moe
+	inner := m.call.Down.K
+	pair := m.pair[i*2*inner:][:2*inner]
+	s.kernels.level.Glu(m.call.Act, m.h[i*inner:][:inner], pair[:inner], pair[inner:])
+}
+
+// expertSum adds up the slots of a row.
+func (s *Scratch) expertSum(i, _ int) {
+	m, c, level := &s.moe, s.moe.call, s.kernels.level
+	width := c.Down.N
+	y := c.Y[i*width:][:width]
+	for slot := range c.Slots {
+		j := i*c.Slots + slot
+		part := m.y[int(m.place[j])*width:][:width]
+		if slot == 0 {
+			level.Scale(y, part, c.Weights[j])
+			continue
+		}
+		level.Scale(part, part, c.Weights[j])
+		level.Add(y, part)
+	}
+}

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package linear
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/metrale/metrale/internal/gpu/cpu/vec"
+)
+
+// kernels are the inner loops of one path. Slices are exactly what a kernel touches, or longer.
+type kernels struct {
+	name  string
+	level vec.Level // of the elementwise loops that go with it
+	tiles []int     // rows that a tile may have, falling, down to 1
+	strip int       // most panels of a tile: 1 or 2
+
+	// quantize writes one row as row r of a tile of the given height, and the sums of its codes by 16.
+	quantize func(tile []byte, height, r int, sums []int32, x []float32)
+	// unpack writes code records of blocks [first, first+n) of a panel.
+	unpack func(f *format, dst, panel []byte, first, n int)
+	// widen writes elements [k0, k1) of a panel as float32 [k1-k0][16]; k0 is a multiple of 256.
+	widen func(f *format, dst []float32, panel []byte, k0, k1 int)
+	// tileQ8 multiplies a tile of activations with panels of code records: out[r*ld+16p…] for each row and panel, which
+	// it starts from 0 or, if add, from what is there.
+	tileQ8 func(f *format, t tile, w, a []byte, aux []int32, blocks int)
+	// tileF32 is the same for float32; rows of x are ldx apart.
+	tileF32 func(t tile, w, x []float32, ldx, k int)
+	// rowQ8 and rowF multiply one row with panels as they are packed; nil if the path has no such kernel for the format.
+	rowQ8 func(f *format, out []float32, panels int, w, a []byte, aux []int32, blocks int)
+	rowF  func(f *format, out []float32, panels int, w []byte, x []float32)
+}
+
+// tile is the output of a tile: rows × panels·16.
+type tile struct {
+	rows, panels int
+	out          []float32
+	ld           int
+	add          bool
+}
+
+var goKernels = &kernels{
+	name:     "go",
+	level:    vec.Go,
+	tiles:    []int{4, 1},
+	strip:    1,
+	quantize: quantizeGo,
+	unpack:   unpackGo,
+	widen:    widenGo,
+	tileQ8:   tileQ8Go,
+	tileF32:  tileF32Go,
+}
+
+// Paths are the names of the paths that this processor has, the best first.
+func Paths() (names []string) {
+	for _, k := range paths {
+		names = append(names, k.name)
+	}
+	return names
+}
+
+// findPath finds the kernels of a path; "" is the best.
+func findPath(name string) (*kernels, error) {
+	for _, k := range paths {
+		if name == "" || k.name == name {
+			return k, nil
+		}
+	}
+	return nil, fmt.Errorf("linear: this processor has no path %q, only %s", name, strings.Join(Paths(), ", "))
+}

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package linear
+
+import "github.com/metrale/metrale/internal/gpu/cpu/vec"
+
+// Run computes a call: linear, linear_add, linear_n or linear_glu.
+func Run(p Pool, s *Scratch, c *Call) {
+	if c.Rows == 0 || len(c.W) == 0 {
+		return
+	}
+	s.act, s.mode = c.Glu, c.Mode
+	s.begin(c.X, c.W[0].K)
+	for i, w := range c.W {
+		var bias []float32
+		if c.Bias != nil {
+			bias = c.Bias[i]
+		}
+		y := c.Y[0]
+		if c.Glu == vec.None {
+			y = c.Y[i]
+		}
+		s.addMat(w, c.Compute, bias, y)
+	}
+	tasks := s.divide(c)
+	s.prepare(p, c.Rows)
+	p.Run(tasks, s.multiplyTask)
+}
+
+// rowStrip is how many bytes of weights a task with one row reads at least, if there are enough.
+const rowStrip = 16 << 10
+
+// divide cuts the call into tasks: strips of panels by spans of rows.
+func (s *Scratch) divide(c *Call) (tasks int) {
+	mats := s.mats
+	if c.Glu != vec.None {
+		mats = mats[:1] // the second follows the first
+	}
+	strip, limit := s.cut(mats, c.Rows, 1)
+	s.addSpans(0, c.Rows, limit, 0)
+	return s.number(mats, strip, min(c.Rows, limit))
+}
+
+// cut chooses panels and rows of a task, for copies (experts) of the matrices with that many rows each.
+func (s *Scratch) cut(mats []mat, rows, copies int) (strip, limit int) {
+	wanted := 4 * len(s.workers) // tasks that keep workers equally busy
+	panels := 0
+	for i := range mats {
+		panels += copies * mats[i].panels()
+	}
+	strip, limit = s.kernels.strip, chunkRows
+	if rows == 1 {
+		fair := (panels + wanted - 1) / wanted
+		long := min(rowStrip/mats[0].f.panelBytes(mats[0].w.K), panels/len(s.workers))
+		return max(1, fair, long), limit
+	}
+	for limit > 48 && panels/strip*((rows+limit-1)/limit) < wanted {
+		limit /= 2
+		limit -= limit % s.kernels.tiles[0]
+	}
+	return strip, limit
+}
+
+// number gives the tasks their numbers, and workers the memory for them.
+func (s *Scratch) number(mats []mat, strip, rows int) (tasks int) {
+	for i := range mats {
+		m := &mats[i]
+		m.strip, m.strips, m.first = strip, (m.panels()+strip-1)/strip, tasks
+		tasks += m.strips * len(s.spans)
+	}
+	for i := range s.workers {
+		w := &s.workers[i]
+		w.out, w.gate = grow(w.out, strip*lanes*rows), grow(w.gate, strip*lanes*rows)
+	}
+	s.reservePanels()
+	return tasks
+}
+
+// reservePanels gives every worker room for an unpacked strip.
+func (s *Scratch) reservePanels() {
+	k := (min(s.acts.k, chunkK) + block - 1) / block * block
+	size := k * lanes * 4 * s.kernels.strip // float32 is the largest form
+	for i := range s.workers {
+		s.workers[i].panel = growAligned(s.workers[i].panel, size)
+	}
+}
+
+// multiply runs one task.
+func (s *Scratch) multiply(i, worker int) {
+	at := 0
+	for at+1 < len(s.mats) && s.mats[at+1].strips > 0 && i >= s.mats[at+1].first {
+		at++
+	}
+	m, w := &s.mats[at], &s.workers[worker]
+	i -= m.first
+	sp := &s.spans[i%len(s.spans)]
+	p0 := i / len(s.spans) * m.strip
+	n := min(m.strip, m.panels()-p0)
+	columns := min(n*lanes, m.w.N-p0*lanes)
+	if s.act != vec.None {
+		s.glu(w, sp, p0, n, columns)
+		return
+	}
+	if s.mode == Store && m.bias == nil && columns == n*lanes {
+		s.product(w, m, sp, p0, n, m.y[sp.row*m.w.N+p0*lanes:], m.w.N)
+		return
+	}
+	ld := n * lanes
+	s.product(w, m, sp, p0, n, w.out, ld)
+	for r := range sp.rows {
+		out := w.out[r*ld:][:columns]
+		y := m.y[(sp.row+r)*m.w.N+p0*lanes:][:columns]
+		if m.bias != nil {
+			s.kernels.level.Add(out, m.bias[p0*lanes:][:columns])
+		}
+		if s.mode == Add {
+			s.kernels.level.Add(y, out)
+		} else {
+			copy(y, out)
+		}
+	}
+}
+
+// glu multiplies a strip of gate and up and joins them.
+func (s *Scratch) glu(w *worker, sp *span, p0, n, columns int) {
+	ld := n * lanes
+	for i, out := range [...][]float32{w.gate, w.out} {
+		m := &s.mats[i]
+		s.product(w, m, sp, p0, n, out, ld)
+		if m.bias != nil {
+			for r := range sp.rows {
+				s.kernels.level.Add(out[r*ld:][:columns], m.bias[p0*lanes:][:columns])
+			}
+		}
+	}
+	all := sp.rows * ld
+	s.kernels.level.Glu(s.act, w.out[:all], w.gate[:all], w.out[:all])
+	y, width := s.mats[0].y, s.mats[0].w.N
+	for r := range sp.rows {
+		copy(y[(sp.row+r)*width+p0*lanes:][:columns], w.out[r*ld:])
+	}
+}
+
+// product writes a span's rows times panels [p0, p0+n) of a matrix to out, rows ld apart.
+func (s *Scratch) product(w *worker, m *mat, sp *span, p0, n int, out []float32, ld int) {
+	size := m.f.panelBytes(m.w.K)
+	data := m.w.Data[sp.matrix*m.matrix+p0*size:][:n*size]
+	if sp.rows == 1 && s.row(m, sp, n, data, out) {
+		return
+	}
+	k := m.w.K
+	for k0 := 0; k0 < k; k0 += chunkK {
+		for p := 0; p < n; p += s.kernels.strip {
+			t := tile{panels: min(n-p, s.kernels.strip), ld: ld, add: k0 > 0}
+			if m.aux >= 0 {
+				s.tilesQ8(w, m, sp, data[p*size:], t, out[p*lanes:], k0, min(k-k0, chunkK))
+			} else {
+				s.tilesF32(w, m, sp, data[p*size:], t, out[p*lanes:], k0, min(k-k0, chunkK))
+			}
+		}
+	}
+}
+
+// row multiplies a single row with panels as they are packed, if the path can.
+func (s *Scratch) row(m *mat, sp *span, n int, data []byte, out []float32) bool {
+	a, k := &s.acts, m.w.K
+	if m.aux < 0 {
+		if s.kernels.rowF == nil || m.f.quantised() {
+			return false
+		}
+		s.kernels.rowF(m.f, out[:n*lanes], n, data, a.x[sp.row*k:][:k])
+		return true
+	}
+	if s.kernels.rowQ8 == nil {
+		return false
+	}
+	s.kernels.rowQ8(m.f, out[:n*lanes], n, data, a.q[sp.row*(k/block)*actBytes:], a.aux[m.aux][sp.row*k/m.f.group:], k/block)
+	return true
+}
+
+// tilesQ8 multiplies a span with elements [k0, k0+n) of panels.
+func (s *Scratch) tilesQ8(w *worker, m *mat, sp *span, data []byte, t tile, out []float32, k0, n int) {
+	a, f, k := &s.acts, m.f, m.w.K
+	size, blocks := f.panelBytes(k), n/block
+	codes := blocks * f.codeBytes()
+	for p := range t.panels {
+		s.kernels.unpack(f, w.panel[p*codes:][:codes], data[p*size:][:size], k0/block, blocks)
+	}
+	groups := k / f.group
+	for _, rt := range a.tiles[sp.tile0:sp.tile1] {
+		t.rows, t.out = rt.height, out[(rt.row-sp.row)*t.ld:]
+		q := a.q[rt.row*(k/block)*actBytes:][k0/block*rt.height*actBytes:]
+		aux := a.aux[m.aux][rt.row*groups:][k0/f.group*rt.height:]
+		s.kernels.tileQ8(f, t, w.panel[:t.panels*codes], q, aux, blocks)
+	}
+}
+
+// tilesF32 is tilesQ8 in float32.
+func (s *Scratch) tilesF32(w *worker, m *mat, sp *span, data []byte, t tile, out []float32, k0, n int) {
+	a, f, k := &s.acts, m.f, m.w.K
+	size, floats := f.panelBytes(k), view[float32](w.panel)
+	for p := range t.panels {
+		s.kernels.widen(f, floats[p*n*lanes:][:n*lanes], data[p*size:][:size], k0, k0+n)
+	}
+	for _, rt := range a.tiles[sp.tile0:sp.tile1] {
+		t.rows, t.out = rt.height, out[(rt.row-sp.row)*t.ld:]
+		s.kernels.tileF32(t, floats[:t.panels*n*lanes], a.x[rt.row*k+k0:], k, n)
+	}
+}
