@@ -13,6 +13,7 @@ import (
 	"github.com/metrale/metrale/internal/diag"
 	"github.com/metrale/metrale/internal/gpu"
 	"github.com/metrale/metrale/internal/gpu/cpu/attn"
+	"github.com/metrale/metrale/internal/gpu/cpu/linear"
 	"github.com/metrale/metrale/internal/gpu/cpu/pool"
 	"github.com/metrale/metrale/internal/gpu/cpu/vec"
 )
@@ -30,6 +31,7 @@ type Device struct {
 	pool  *pool.Pool
 	// Scratch is shared by all launches of a kind, which never run at the same time.
 	attention []attn.Scratch // one a worker
+	linear    *linear.Scratch
 }
 
 // Open starts the device's workers. A path that the processor lacks is an error (diag.Invalid).
@@ -46,12 +48,16 @@ func Open(o Options) (*Device, error) {
 		level:     level,
 		pool:      p,
 		attention: make([]attn.Scratch, p.Workers()),
+		linear:    linear.NewScratch(1, 1, p.Workers()), // grows with the first calls
 		info: gpu.Info{
 			Name:    fmt.Sprintf("%s, %d threads, %v", model(), p.Workers(), level),
 			Class:   "cpu",
 			Memory:  memory(),
 			Threads: p.Workers(),
 		},
+	}
+	if d.linear.SetPath(level.String()) != nil {
+		_ = d.linear.SetPath(vec.Go.String())
 	}
 	return d, nil
 }

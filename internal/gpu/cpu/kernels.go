@@ -5,6 +5,8 @@ package cpu
 import (
 	"github.com/metrale/metrale/internal/diag"
 	"github.com/metrale/metrale/internal/gpu"
+	"github.com/metrale/metrale/internal/gpu/cpu/linear"
+	"github.com/metrale/metrale/internal/plan"
 )
 
 // kernel is an entry of the class's manifest.
@@ -17,6 +19,11 @@ type kernel struct {
 
 // kernels are all that the class has, by entry name.
 var kernels = map[string]kernel{
+	"embed":          {embed, nil},
+	"linear":         {oneLinear(linear.Store, plan.Out), nil},
+	"linear_add":     {oneLinear(linear.Add, plan.InOut), nil},
+	"linear_n":       {linearN, nil},
+	"linear_glu":     {linearGlu, nil},
 	"rms_norm":       {rmsNorm, []string{"x", "y"}},
 	"add_rms_norm":   {addRMSNorm, nil},
 	"l2_norm":        {l2Norm, []string{"x", "y"}},
@@ -31,6 +38,7 @@ var kernels = map[string]kernel{
 	"kv_append":      {kvAppend, nil},
 	"attention":      {attention, nil},
 	"router":         {router, nil},
+	"experts":        {experts, nil},
 	"conv":           {conv, nil},
 	"delta_gates":    {deltaGates, nil},
 	"delta_rule":     {deltaRule, nil},

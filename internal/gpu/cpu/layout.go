@@ -5,6 +5,7 @@ package cpu
 import (
 	"github.com/metrale/metrale/internal/diag"
 	"github.com/metrale/metrale/internal/gpu"
+	"github.com/metrale/metrale/internal/gpu/cpu/linear"
 	"github.com/metrale/metrale/internal/tensor"
 	"github.com/metrale/metrale/internal/weights"
 )
@@ -39,6 +40,14 @@ var layouts = map[string]*layout{
 			elems, bytes := d.Block()
 			n := int64(len(src)/bytes) * int64(elems)
 			return weights.Dequantize(view[float32](dst)[row*k:row*k+n], d, src)
+		},
+	},
+	"panel": {
+		name: "panel",
+		rows: linear.PackRows(),
+		size: linear.PackedSize,
+		pack: func(dst []byte, d tensor.DType, n, k, row int64, src []byte) error {
+			return linear.Pack(dst, d, n, k, row, int64(len(src))/d.Bytes(k), src)
 		},
 	},
 }

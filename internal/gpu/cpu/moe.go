@@ -3,6 +3,10 @@
 package cpu
 
 import (
+	"fmt"
+
+	"github.com/metrale/metrale/internal/gpu/cpu/linear"
+	"github.com/metrale/metrale/internal/gpu/cpu/vec"
 	"github.com/metrale/metrale/internal/plan"
 	"github.com/metrale/metrale/internal/tensor"
 )
@@ -65,5 +69,50 @@ func pick(ids []int32, weights, p []float32, renorm bool, scale float32) {
 			weights[j] /= sum
 		}
 		weights[j] *= scale
+	}
+}
+
+// stack takes a weight [experts, n, k] in layout panel; 0 is any size.
+func (a *args) stack(param string, experts, n, k int) (w linear.Weight, count int) {
+	x, ok := a.take(param, plan.In)
+	if !ok {
+		return w, 0
+	}
+	fits := len(x.Axes) == 3
+	for i, want := range [...]int{experts, n, k} {
+		fits = fits && (want == 0 || x.Axes[i].Size == int64(want))
+	}
+	if !fits {
+		a.fail(param, "axes %s, want [%s, %s, %s]", axesString(x.Axes), sizeString(experts), sizeString(n), sizeString(k))
+		return w, 0
+	}
+	return a.packed(param, x.DType, x.Layout, x.Axes[0].Size, x.Axes[1].Size, x.Axes[2].Size), int(x.Axes[0].Size)
+}
+
+// experts is y = Σ_slot weight * down(act(gate x) * up x), in slot order.
+func experts(a *args) func() {
+	k := a.size("k")
+	x := a.acts("x", plan.In, 0)
+	c := &linear.ExpertsCall{X: x.data, Slots: k, Act: a.act("act", vec.Silu, vec.GeluTanh), Compute: a.compute()}
+	ids := a.picks("ids", plan.In, x.max, k)
+	c.Weights = a.actsLike(x, "weights", plan.In, k).data
+	c.GateUp, c.Experts = a.stack("gate_up", 0, 0, x.n)
+	if a.err == nil && c.GateUp.N%2 != 0 {
+		a.fail("gate_up", "%d rows, want gate's and as many of up", c.GateUp.N)
+	}
+	c.Down, _ = a.stack("down", c.Experts, x.n, c.GateUp.N/2)
+	c.Y = a.actsLike(x, "y", plan.Out, x.n).data
+	d := a.dev
+	return func() {
+		if c.Rows = x.rows(); c.Rows == 0 {
+			return
+		}
+		c.IDs = ids[:c.Rows*k]
+		for i, id := range c.IDs {
+			if id < 0 || int(id) >= c.Experts {
+				panic(fmt.Sprintf("row %d goes to expert %d of %d", i/k, id, c.Experts))
+			}
+		}
+		linear.Experts(d.pool, d.linear, c)
 	}
 }
