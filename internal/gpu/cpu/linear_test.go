@@ -24,9 +24,9 @@ func (r *rig) weight(rng *rand.Rand, param, layoutName string, d tensor.DType, c
 	elems := count * n * k
 	var src []byte
 	switch d {
-	case tensor.Q8_0: // a scale about 1/40, then bytes
+	case tensor.Q8_0: // a scale of 0.0017 or more, then bytes
 		for range elems / 32 {
-			src = append(src, byte(rng.IntN(256)), 0x26)
+			src = append(src, byte(rng.IntN(256)), 0x17)
 			for range 32 {
 				src = append(src, byte(rng.IntN(256)))
 			}
