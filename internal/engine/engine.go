@@ -121,7 +121,7 @@ func (e *Engine) Submit(ctx context.Context, r seq.Request) (*Stream, error) {
 	e.live++
 	e.lastID++
 	s.id = e.lastID
-	e.post(message{sched.Event{Kind: sched.Submit, ID: s.id, Request: &s.request}, s})
+	e.post(message{sched.Event{Kind: sched.Submit, ID: s.id, At: s.submitted, Request: &s.request}, s})
 	s.unwatch = context.AfterFunc(ctx, s.cancel) // posts after this Submit: it needs mu
 	return s, nil
 }

@@ -8,7 +8,7 @@ import "github.com/metrale/metrale/internal/seq"
 type Kind uint8
 
 const (
-	Submit Kind = iota // ID and Request: a new sequence; ids rise
+	Submit Kind = iota // ID, At and Request: a new sequence; ids rise
 	Token              // ID and Token: the last step's logits gave this token
 	Cancel             // ID: the caller went away
 	Fail               // ID and Err: its work failed
@@ -18,6 +18,7 @@ const (
 type Event struct {
 	Kind    Kind
 	ID      seq.ID
+	At      int64        // Submit: when, on Step's clock
 	Request *seq.Request // Submit; not changed afterwards
 	Token   int32        // Token
 	Err     error        // Fail

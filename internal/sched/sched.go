@@ -81,7 +81,7 @@ func (s *Scheduler) Step(now int64, events []Event) *Decision {
 	clear(d.Ends) // drop errors
 	d.Work, d.Ends, d.Started, d.Preempted = d.Work[:0], d.Ends[:0], d.Started[:0], d.Preempted[:0]
 	for i := range events {
-		s.apply(now, &events[i])
+		s.apply(&events[i])
 	}
 	s.sweep()
 	s.growDecoding()
@@ -91,9 +91,9 @@ func (s *Scheduler) Step(now int64, events []Event) *Decision {
 }
 
 // apply updates the sequences by one event.
-func (s *Scheduler) apply(now int64, e *Event) {
+func (s *Scheduler) apply(e *Event) {
 	if e.Kind == Submit {
-		s.submit(now, e)
+		s.submit(e)
 		return
 	}
 	q, ok := s.byID[e.ID]
@@ -110,7 +110,7 @@ func (s *Scheduler) apply(now int64, e *Event) {
 	}
 }
 
-func (s *Scheduler) submit(now int64, e *Event) {
+func (s *Scheduler) submit(e *Event) {
 	err := s.cfg.Check(e.Request)
 	if err == nil && len(s.byID) >= s.cfg.Batch+s.cfg.Queue {
 		err = Overload(s.cfg)
@@ -120,7 +120,7 @@ func (s *Scheduler) submit(now int64, e *Event) {
 		return
 	}
 	q := s.reuse()
-	q.id, q.req, q.arrived, q.slot = e.ID, e.Request, now, kv.NoSlot
+	q.id, q.req, q.arrived, q.slot = e.ID, e.Request, e.At, kv.NoSlot
 	q.history = append(q.history[:0], e.Request.Prompt...)
 	s.byID[q.id] = q
 	s.waiting.pushBack(q)

@@ -102,7 +102,7 @@ func (s *story) do(words []string) error {
 		return s.config(words[1:])
 	case "submit":
 		r, err := request(words[2:])
-		s.events = append(s.events, Event{Kind: Submit, ID: id, Request: r})
+		s.events = append(s.events, Event{Kind: Submit, ID: id, At: s.clock + 1, Request: r})
 		return err
 	case "cancel":
 		s.events = append(s.events, Event{Kind: Cancel, ID: id})
