@@ -6,9 +6,11 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"os"
 	"path/filepath"
 	"regexp"
 	"strconv"
+	"strings"
 
 	"github.com/metrale/metrale/internal/diag"
 	"github.com/metrale/metrale/internal/modelconf"
@@ -44,6 +46,38 @@ func ggufParts(path string) ([]string, error) {
 		parts[i] = filepath.Join(dir, fmt.Sprintf("%s-%05d-of-%05d.gguf", m[1], i+1, count))
 	}
 	return parts, nil
+}
+
+// soleGGUF is the GGUF file that path means: itself, or the only one of a directory without safetensors; empty if there is
+// none.
+func soleGGUF(path string, isDir bool) (string, error) {
+	if !isDir {
+		if strings.HasSuffix(path, ".gguf") {
+			return path, nil
+		}
+		return "", nil
+	}
+	entries, err := os.ReadDir(path)
+	if err != nil {
+		return "", osError(path, err)
+	}
+	var found []string
+	for _, e := range entries {
+		name := e.Name()
+		if strings.HasSuffix(name, ".safetensors") {
+			return "", nil
+		}
+		if m := splitName.FindStringSubmatch(name); strings.HasSuffix(name, ".gguf") && (m == nil || m[2] == "00001") {
+			found = append(found, name)
+		}
+	}
+	switch len(found) {
+	case 0:
+		return "", nil
+	case 1:
+		return filepath.Join(path, found[0]), nil
+	}
+	return "", diag.Errorf(diag.Invalid, "it has several GGUF files; choose one of: %s", strings.Join(found, ", ")).At(diag.Pos{File: path})
 }
 
 // openGGUF opens a GGUF file, or all parts of a split one.

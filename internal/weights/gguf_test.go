@@ -154,12 +154,28 @@ func TestGGUFPartsAreChecked(t *testing.T) {
 		"a part is missing": {map[string]any{"m-00001-of-00002.gguf": string(one)}, "m-00001-of-00002.gguf", diag.NotFound, "m-00002-of-00002.gguf: no such file"},
 		"a part alone":      {map[string]any{"m.gguf": string(one)}, "m.gguf", diag.Format, "m.gguf: split.count is 2, but the file's name says 1"},
 		"a part twice":      {map[string]any{"m-00001-of-00002.gguf": string(one), "m-00002-of-00002.gguf": string(one)}, "m-00001-of-00002.gguf", diag.Format, "split.no is 0, but the file's name says 1"},
+		"several":           {map[string]any{"d/a.gguf": "", "d/b.gguf": "", "d/c-00002-of-00002.gguf": ""}, "d", diag.Invalid, "choose one of: a.gguf, b.gguf"},
 		"part 3 of 2":       {map[string]any{"m-00003-of-00002.gguf": string(one)}, "m-00003-of-00002.gguf", diag.Format, "part 3 of 2 cannot be"},
 	} {
 		_, _, err := Open(filepath.Join(dir(t, c.files), c.open), Options{})
 		if !diag.Is(err, c.code) || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: got %v, want %s", name, err, c.want)
 		}
+	}
+}
+
+func TestOpenDirectoryWithOneGGUF(t *testing.T) {
+	one, err := os.ReadFile("testdata/qwen2.gguf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, f, err := Open(dir(t, map[string]any{"x.Q4_0.gguf": string(one), "README.md": ""}), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if f.GGUF.Arch() != "qwen2" {
+		t.Errorf("architecture %q", f.GGUF.Arch())
 	}
 }
 

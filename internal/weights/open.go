@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"sort"
 	"strconv"
 	"strings"
@@ -36,11 +37,14 @@ var sideFiles = []string{
 	"preprocessor_config.json", "processor_config.json", "video_preprocessor_config.json",
 }
 
+// SideFiles are the names and patterns of the files that Open looks for beside the tensors.
+func SideFiles() []string { return slices.Clone(sideFiles) }
+
 // maxSide is the longest side file that is read. The longest seen, a tokenizer.json, has 33 MB.
 const maxSide = 256 << 20
 
-// Open opens a checkpoint: a directory with *.safetensors, or one such file, or a .gguf file (of a split one, any part; the
-// files beside it are not looked at, since it describes itself). In a directory, an index
+// Open opens a checkpoint: a directory with *.safetensors or a GGUF file, or one such file (of a split GGUF file, any part;
+// the files beside it are not looked at, since it describes itself). In a directory, an index
 // (model.safetensors.index.json) decides which files and tensors belong to it; without one it is model.safetensors alone,
 // or else every *.safetensors file. Errors name the file and the tensor at fault.
 func Open(path string, o Options) (Store, *Files, error) {
@@ -48,8 +52,12 @@ func Open(path string, o Options) (Store, *Files, error) {
 	if err != nil {
 		return nil, nil, osError(path, err)
 	}
-	if strings.HasSuffix(path, ".gguf") && !st.IsDir() {
-		return openGGUF(path, o)
+	file, err := soleGGUF(path, st.IsDir())
+	if err != nil {
+		return nil, nil, err
+	}
+	if file != "" {
+		return openGGUF(file, o)
 	}
 	dir, single := path, ""
 	if !st.IsDir() {
