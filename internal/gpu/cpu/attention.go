@@ -81,14 +81,15 @@ func attention(a *args) func() {
 	pool := a.dev.pool
 	task := func(i, worker int) { c.Run(i, &scratch[worker]) }
 	return func() {
-		n := c.Plan(q.rows())
+		n := c.Plan(q.rows(), pool.Workers())
 		if c.Work() < serialAttention {
 			for i := range n {
 				task(i, 0)
 			}
-			return
+		} else {
+			pool.Run(n, task)
 		}
-		pool.Run(n, task)
+		c.Finish()
 	}
 }
 

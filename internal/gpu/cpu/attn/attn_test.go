@@ -49,11 +49,12 @@ func step(cfg Config, d tensor.DType, past, rows int) *Call {
 	return c
 }
 
-// run computes the whole step on one worker.
-func (c *Call) run(w *Scratch) {
-	for i := range c.Plan(len(c.Positions)) {
+// run computes the whole step with tasks cut for that many workers.
+func (c *Call) run(w *Scratch, workers int) {
+	for i := range c.Plan(len(c.Positions), workers) {
 		c.Run(i, w)
 	}
+	c.Finish()
 }
 
 func small(l vec.Level) Config {
@@ -71,12 +72,42 @@ func TestPathsAgree(t *testing.T) {
 			c := step(small(l), d, 70, 45)
 			var w Scratch
 			w.Grow(&c.Config)
-			c.run(&w)
+			c.run(&w, 1)
 			ys[i] = c.Y
 		}
 		for i := range ys[0] {
 			if math.Float32bits(ys[0][i]) != math.Float32bits(ys[1][i]) {
 				t.Fatalf("%v: element %d: %v and %v", d, i, ys[0][i], ys[1][i])
+			}
+		}
+	}
+}
+
+// A long context gives the same bits whether its segments are one task, many, or shared with other rows of a tile.
+func TestCutting(t *testing.T) {
+	for l := vec.Go; l <= vec.Best(); l++ {
+		for _, window := range []int{0, 700} {
+			cfg := Config{Heads: 4, KVHeads: 2, HeadDim: 16, VDim: 16, Scale: 0.25, Window: window, Level: l}
+			whole := step(cfg, tensor.BF16, 1530, 20)
+			var w Scratch
+			w.Grow(&whole.Config)
+			whole.run(&w, 1)
+			for row := range 20 {
+				for _, workers := range []int{1, 8} {
+					c := *whole
+					width := cfg.Heads * cfg.VDim
+					c.plan, c.Y = plan{}, make([]float32, width)
+					c.Q, c.Positions, c.RowSeq = whole.Q[row*width:(row+1)*width], whole.Positions[row:row+1], whole.RowSeq[row:row+1]
+					c.run(&w, workers)
+					if want := workers > 1; c.cut != want {
+						t.Fatalf("%d workers: cut is %v", workers, c.cut)
+					}
+					for i, y := range c.Y {
+						if want := whole.Y[row*width+i]; math.Float32bits(y) != math.Float32bits(want) {
+							t.Fatalf("%v, window %d, row %d, %d workers: element %d is %v, want the bits of %v", l, window, row, workers, i, y, want)
+						}
+					}
+				}
 			}
 		}
 	}
@@ -97,7 +128,7 @@ func TestLargeScores(t *testing.T) {
 		}
 		var w Scratch
 		w.Grow(&c.Config)
-		c.run(&w)
+		c.run(&w, 1)
 		var want, sum float64
 		for i := range 301 {
 			e := math.Exp(float64(i - 300))
@@ -113,8 +144,8 @@ func TestNoAllocation(t *testing.T) {
 	c := step(small(vec.Best()), tensor.BF16, 70, 45)
 	var w Scratch
 	w.Grow(&c.Config)
-	c.run(&w)
-	if n := testing.AllocsPerRun(5, func() { c.run(&w) }); n != 0 {
+	c.run(&w, 1)
+	if n := testing.AllocsPerRun(5, func() { c.run(&w, 1) }); n != 0 {
 		t.Errorf("%v allocations per step", n)
 	}
 }
@@ -129,7 +160,7 @@ func BenchmarkAttention(b *testing.B) {
 					var w Scratch
 					w.Grow(&c.Config)
 					for b.Loop() {
-						c.run(&w)
+						c.run(&w, 1)
 					}
 					work := 0
 					for _, p := range c.Positions {

@@ -16,14 +16,15 @@
 //
 // so scores of sixteen keys, and sums over them, need no horizontal step.
 //
-// The algorithm is online softmax over chunks of 64 keys, counted from position 0. A tile is the query heads that share a
-// KV head, of a few consecutive rows of one sequence: it reads each block once.
+// The algorithm is online softmax over chunks of 64 keys, in segments of 512 that are summed up by themselves and merged in
+// order, all counted from position 0. A tile is the query heads that share a KV head, of a few consecutive rows of one
+// sequence: it reads each block once.
 //
 // Contract:
 //
 //  1. A row's result depends on its query, position and sequence only: a score is a sum over dims in order, the maximum
-//     moves once per chunk, a chunk's weights are summed in sixteen lanes by key mod 16, values are summed key by key in
-//     order. Rows of a tile that do not see a key give it weight 0, which leaves their sums as they are.
+//     moves once per chunk, weights are summed in sixteen lanes by key mod 16, values key by key in order, segments are
+//     merged in order. Rows of a tile that do not see a key give it weight 0, which leaves their sums as they are.
 //  2. Only blocks that hold a key visible to the tile are read, so the block table need not name pages behind a window.
 //  3. Slots and pages out of range panic before memory is touched.
 //  4. bf16 and f16 keys and values are rounded to nearest even on Append; arithmetic is float32.

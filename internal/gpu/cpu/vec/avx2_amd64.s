@@ -31,25 +31,37 @@
 #define HALF  16
 
 #define PAIR
+#define ROUND(v) VROUNDPS $8, v, v
 #define FOLD(op)
+
+// Two factors, since 2^V1 alone may be no normal number; the first product is exact.
+#define LDEXP \
+	VCVTPS2DQ V1, V1;   \
+	VPSRAD  $1, V1, V2; \
+	VPSUBD  V2, V1, V1; \
+	VPADDD  C_BIAS, V2, V2; \
+	VPADDD  C_BIAS, V1, V1; \
+	VPSLLD  $23, V2, V2; \
+	VPSLLD  $23, V1, V1; \
+	VMULPS  V2, V0, V0; \
+	VMULPS  V1, V0, V0
 
 // Constants are read from memory, eight of each.
 #define LOADCONST
 #define C_MIN    ·consts+0(SB)
 #define C_MAX    ·consts+32(SB)
 #define C_LOG2E  ·consts+64(SB)
-#define C_ROUND  ·consts+96(SB)
-#define C_LN2HI  ·consts+128(SB)
-#define C_LN2LO  ·consts+160(SB)
-#define C_C4     ·consts+192(SB)
-#define C_C3     ·consts+224(SB)
-#define C_C2     ·consts+256(SB)
-#define C_C1     ·consts+288(SB)
-#define C_C0     ·consts+320(SB)
-#define C_ONE    ·consts+352(SB)
-#define C_BIAS   ·consts+384(SB)
-#define C_GELU1  ·consts+416(SB)
-#define C_GELU3  ·consts+448(SB)
+#define C_LN2HI  ·consts+96(SB)
+#define C_LN2LO  ·consts+128(SB)
+#define C_C4     ·consts+160(SB)
+#define C_C3     ·consts+192(SB)
+#define C_C2     ·consts+224(SB)
+#define C_C1     ·consts+256(SB)
+#define C_C0     ·consts+288(SB)
+#define C_ONE    ·consts+320(SB)
+#define C_BIAS   ·consts+352(SB)
+#define C_GELU1  ·consts+384(SB)
+#define C_GELU3  ·consts+416(SB)
 
 #define ELEMENTWISE ·elementwiseAVX2
 #define ROTATE      ·rotateAVX2

@@ -30,6 +30,8 @@
 #define WIDTH 64
 #define HALF  32
 
+#define ROUND(v) VRNDSCALEPS $8, v, v
+#define LDEXP    VSCALEFPS V1, V0, V0
 #define FOLD(op) \
 	VEXTRACTF64X4 $1, Z0, Y1; \
 	op Y1, Y0, Y0
@@ -38,35 +40,33 @@
 #define C_MIN    Z16
 #define C_MAX    Z17
 #define C_LOG2E  Z18
-#define C_ROUND  Z19
-#define C_LN2HI  Z20
-#define C_LN2LO  Z21
-#define C_C4     Z22
-#define C_C3     Z23
-#define C_C2     Z24
-#define C_C1     Z25
-#define C_C0     Z26
-#define C_ONE    Z27
-#define C_BIAS   Z28
-#define C_GELU1  Z29
-#define C_GELU3  Z30
+#define C_LN2HI  Z19
+#define C_LN2LO  Z20
+#define C_C4     Z21
+#define C_C3     Z22
+#define C_C2     Z23
+#define C_C1     Z24
+#define C_C0     Z25
+#define C_ONE    Z26
+#define C_BIAS   Z27
+#define C_GELU1  Z28
+#define C_GELU3  Z29
 
 #define LOADCONST \
 	VBROADCASTSS ·consts+0(SB), C_MIN; \
 	VBROADCASTSS ·consts+32(SB), C_MAX; \
 	VBROADCASTSS ·consts+64(SB), C_LOG2E; \
-	VBROADCASTSS ·consts+96(SB), C_ROUND; \
-	VBROADCASTSS ·consts+128(SB), C_LN2HI; \
-	VBROADCASTSS ·consts+160(SB), C_LN2LO; \
-	VBROADCASTSS ·consts+192(SB), C_C4; \
-	VBROADCASTSS ·consts+224(SB), C_C3; \
-	VBROADCASTSS ·consts+256(SB), C_C2; \
-	VBROADCASTSS ·consts+288(SB), C_C1; \
-	VBROADCASTSS ·consts+320(SB), C_C0; \
-	VBROADCASTSS ·consts+352(SB), C_ONE; \
-	VBROADCASTSS ·consts+384(SB), C_BIAS; \
-	VBROADCASTSS ·consts+416(SB), C_GELU1; \
-	VBROADCASTSS ·consts+448(SB), C_GELU3
+	VBROADCASTSS ·consts+96(SB), C_LN2HI; \
+	VBROADCASTSS ·consts+128(SB), C_LN2LO; \
+	VBROADCASTSS ·consts+160(SB), C_C4; \
+	VBROADCASTSS ·consts+192(SB), C_C3; \
+	VBROADCASTSS ·consts+224(SB), C_C2; \
+	VBROADCASTSS ·consts+256(SB), C_C1; \
+	VBROADCASTSS ·consts+288(SB), C_C0; \
+	VBROADCASTSS ·consts+320(SB), C_ONE; \
+	VBROADCASTSS ·consts+352(SB), C_BIAS; \
+	VBROADCASTSS ·consts+384(SB), C_GELU1; \
+	VBROADCASTSS ·consts+416(SB), C_GELU3
 
 #define ELEMENTWISE ·elementwiseAVX512
 #define ROTATE      ·rotateAVX512

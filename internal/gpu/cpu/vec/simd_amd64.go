@@ -75,12 +75,12 @@ func narrowF16AVX2(dst *uint16, x *float32, n int)
 
 // consts are the constants of exp and gelu, eight of each, in the order of the assembly's C_…; ones stand for a missing y.
 var (
-	consts = eights(expMin, expMax, log2e, roundInt, ln2hi, ln2lo, expC4, expC3, expC2, expC1, expC0, 1,
+	consts = eights(expMin, expMax, log2e, ln2hi, ln2lo, expC4, expC3, expC2, expC1, expC0, 1,
 		math.Float32frombits(127), gelu1, gelu3)
 	ones = [16]float32{1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1}
 )
 
-func eights(v ...float32) (c [15][8]float32) {
+func eights(v ...float32) (c [14][8]float32) {
 	for i, x := range v {
 		for j := range c[i] {
 			c[i][j] = x
