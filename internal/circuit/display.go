@@ -93,39 +93,38 @@ func (in *Instance) drawLaunch(b *strings.Builder, l *plan.Launch, nodes map[str
 	}
 }
 
-// nodeText is "L00.attn.q  linear(h; w [heads*head_dim, hidden]) → q [rows, heads*head_dim]".
+// nodeText is "L00.attn.q  linear(h, w[heads*head_dim=64, hidden=64]) → q[rows, heads*head_dim=64]"; edges of the same block
+// go without its prefix.
 func (in *Instance) nodeText(n *Node) string {
-	var s strings.Builder
-	fmt.Fprintf(&s, "%-22s %s(", n.ID, n.Op.Name)
-	var args []string
+	prefix := n.ID[:strings.LastIndexByte(n.ID, '.')+1]
+	short := func(name string) string { return strings.TrimPrefix(name, prefix) }
+	var args, outs []string
 	for _, e := range n.In {
-		args = append(args, in.Edges[e].Name)
+		args = append(args, short(in.Edges[e].Name))
 	}
-	s.WriteString(strings.Join(args, ", "))
 	for i, w := range n.Weights {
 		if w >= 0 {
-			fmt.Fprintf(&s, "; %s %s", n.Op.weights[i].name, axesNames(in.Weights[w].Axes))
+			args = append(args, n.Op.weights[i].name+axesNames(in.Weights[w].Axes))
 		}
 	}
-	for _, st := range n.States {
-		fmt.Fprintf(&s, "; %s", in.States[st].Name)
+	for _, s := range n.States {
+		args = append(args, "state "+short(in.States[s].Name))
 	}
-	s.WriteString(")")
-	for i, e := range n.Out {
-		sep := " → "
-		if i > 0 {
-			sep = ", "
-		}
-		s.WriteString(sep + in.Edges[e].Name + " " + axesNames(in.Edges[e].Axes))
+	for _, e := range n.Out {
+		outs = append(outs, short(in.Edges[e].Name)+axesNames(in.Edges[e].Axes))
 	}
-	return s.String()
+	s := fmt.Sprintf("%-22s %s(%s)", n.ID, n.Op.Name, strings.Join(args, ", "))
+	if len(outs) > 0 {
+		s += " → " + strings.Join(outs, ", ")
+	}
+	return s
 }
 
 // axesNames is [rows, heads*head_dim=4096]: sizes that vary have none.
 func axesNames(axes []kernel.Axis) string {
 	var out []string
 	for _, a := range axes {
-		if a.Size < 0 {
+		if text := fmt.Sprint(a.Size); a.Size < 0 || a.Name == text {
 			out = append(out, a.Name)
 		} else {
 			out = append(out, fmt.Sprintf("%s=%d", a.Name, a.Size))

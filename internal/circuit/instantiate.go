@@ -517,5 +517,9 @@ func substitute(expr string, by map[string]string) string {
 		}
 		s.WriteString(e)
 	}, func(c string) { s.WriteString(c) })
-	return strings.TrimPrefix(s.String(), "1*")
+	text := strings.TrimPrefix(s.String(), "1*")
+	if inner := strings.TrimSuffix(strings.TrimPrefix(text, "("), ")"); len(inner) == len(text)-2 && !strings.ContainsAny(inner, "()") {
+		return inner
+	}
+	return text
 }

@@ -81,6 +81,9 @@ func positions(name string, src []byte) map[string]diag.Pos {
 			if first {
 				pos = at(it.Node().Raw)
 			}
+			if _, ok := out[prefix]; !ok {
+				out[prefix] = at(it.Node().Raw)
+			}
 		}
 		return prefix, pos
 	}

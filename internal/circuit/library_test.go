@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package circuit
+
+import (
+	"io/fs"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/metrale/metrale/internal/diag"
+	"github.com/metrale/metrale/kernels"
+)
+
+// tree is the kernel tree as a map that can be edited.
+func tree(t testing.TB) fstest.MapFS {
+	t.Helper()
+	out := fstest.MapFS{}
+	err := fs.WalkDir(kernels.FS, ".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		src, err := fs.ReadFile(kernels.FS, name)
+		out[name] = &fstest.MapFile{Data: src}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// TestFaultsInTheTreeAreNamed edits one file of the tree at a time.
+func TestFaultsInTheTreeAreNamed(t *testing.T) {
+	const (
+		block   = "circuits/blocks/mlp.toml"
+		llama   = "circuits/llama.toml"
+		config  = "circuits/llama.config.toml"
+		fusions = "cpu/common/FUSIONS.toml"
+	)
+	for _, c := range []struct{ file, old, new, want string }{
+		{block, `op = "glu"`, `op = "blend"`, `circuits/blocks/mlp.toml:33:1: node act: "blend" is no op`},
+		{block, `in = ["gate", "up"]`, `in = ["gate"]`, `circuits/blocks/mlp.toml:34:1: node act: glu(g[R,n] u[R,n]) -> y[R,n] takes 2 edges, not 1`},
+		{block, `in = ["gate", "up"]`, `in = ["gate", "upp"]`, `circuits/blocks/mlp.toml:34:1: node act: edge upp is bound by no earlier node`},
+		{block, `attrs = { act = "$act" }`, `attrs = { akt = "$act" }`, `circuits/blocks/mlp.toml:35:11: node act: glu(g[R,n] u[R,n]) -> y[R,n] has no attribute akt`},
+		{block, `id = "act"`, `id = "act"` + "\nwidth = 3", `circuits/blocks/mlp.toml:33:1: unknown key node.width`},
+		{block, `weights.bias = { axes = ["inter"]`, `weights.b = { axes = ["inter"]`, `circuits/blocks/mlp.toml:22:1: node gate: linear(x[R,K]; w[N,K] bias?[N]) -> y[R,N] has no weight b`},
+		{block, `from = [["{L}.{mlp}.gate_proj.weight"]]`, `from = []`, `circuits/blocks/mlp.toml:21:1: node gate: weight w needs axes and from`},
+		{"circuits/blocks/attention.toml", `k_pool = "k"`, `k_pool = "kk"`, `circuits/blocks/attention.toml:114:12: node append: the block declares no state kk`},
+		{"circuits/blocks/attention.toml", `dtype = "kv"`, `dtype = "kw"`, `circuits/blocks/attention.toml:11:2: state k: "kw" is no element type and not kv`},
+		{llama, `use = "mlp"`, `use = "mlq"`, `circuits/llama.toml:31:3: there is no block "mlq"`},
+		{llama, `path = "{P}layers.{i}"`, ``, `circuits/llama.toml:23:2: layers need path, count and at least one kind`},
+		{config, `circuit = "llama"`, `circuit = "lama"`, `circuits/llama.config.toml:3:1: there is no circuit "lama"`},
+		{config, `"decoder"]`, `"decode"]`, `circuits/llama.config.toml:4:22: there is no key set "decode"`},
+		{config, `{ dim = "inter" }`, `{ dim = "inter", switch = "x" }`, `circuits/llama.config.toml:7:1: key intermediate_size has 2 classes; exactly one of dim, switch, param, variant, kinds, rope, accept, ignore, quant is given`},
+		{"circuits/qwen3.config.toml", `[variant.qwen3]`, `[variant.llama]`, `circuits/qwen3.config.toml:11:2: model_type llama is mapped twice`},
+		{fusions, `match = ["y = rope(x, angles)"]`, `match = ["y = rope(x)"]`, `"y = rope(x)": the op is rope(`},
+		{fusions, `kernel = "linear_add"`, `kernel = "linear_sub"`, `rule linear_add: class cpu has no kernel "linear_sub"`},
+		{fusions, `match = ["d = linear(x)", "z = add(y, d)"]`, `match = ["d = linear(h)", "z = add(y, d)"]`, `rule linear_add: argument x of kernel linear_add (in buffer) has no variable`},
+		{fusions, `microtest = "TestRowKernels"`, ``, `rule add_rms_norm: bit_identical needs the microtest that shows it`},
+		{fusions, `bind = { z = "x" }`, ``, `rule add_rms_norm: argument x of kernel add_rms_norm (inout buffer) has no variable`},
+		{fusions, "name = \"conv\"\nkernel = \"conv\"\nnumerics = \"reference\"", "name = \"conv\"\nkernel = \"conv\"\nnumerics = \"reference\"\nsettings = { fuse = \"on\" }", `class cpu has no reference rule for op conv`},
+	} {
+		files := tree(t)
+		src := string(files[c.file].Data)
+		if !strings.Contains(src, c.old) {
+			t.Fatalf("%s has no %q", c.file, c.old)
+		}
+		files[c.file] = &fstest.MapFile{Data: []byte(strings.Replace(src, c.old, c.new, 1))}
+		_, err := LoadLibrary(files)
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s with %q:\n got %v\nwant %s", c.file, c.new, err, c.want)
+			continue
+		}
+		if e, ok := diag.As(err); ok && e.Pos.Line == 0 && !strings.Contains(c.want, "no reference rule") {
+			t.Errorf("%s with %q: no line", c.file, c.new)
+		}
+	}
+}
+
+// TestFaultsThatAConfigShows are those that need a config to be seen; they name the block's line all the same.
+func TestFaultsThatAConfigShows(t *testing.T) {
+	cfg, _ := tiny(t, "llama")
+	for _, c := range []struct{ file, old, new, want string }{
+		{"circuits/blocks/mlp.toml", `axes = ["inter", "hidden"]`, `axes = ["intel", "hidden"]`, `circuits/blocks/mlp.toml:21:1: node L00.mlp.gate: expression "intel": unknown dim "intel"`},
+		{"circuits/blocks/mlp.toml", `when = "mlp_bias"`, `when = "bias"`, `circuits/blocks/mlp.toml:22:1: node L00.mlp.gate: when: there is no dim bias`},
+		{"circuits/blocks/mlp.toml", `act = "$act"`, `act = "$activation"`, `circuits/blocks/mlp.toml:35:1: node L00.mlp.act: attribute act: the config gives no activation`},
+		{"circuits/blocks/mlp.toml", `split = "inter"`, `split = "outer"`, `circuits/blocks/mlp.toml:21:1: node L00.mlp.gate: no axis of [inter hidden] is named by outer`},
+		{"circuits/blocks/mlp.toml", `["hidden", "inter"]`, `["hidden", "hidden"]`, `no axis of [hidden hidden] is named by inter`},
+		{"circuits/blocks/attention.toml", `attrs = { heads = "heads", head_dim = "head_dim", rot`, `attrs = { heads = "kv_heads", head_dim = "head_dim", rot`, `the config does not fit circuit llama: node L00.attn.q_rope: x: axis 1 is heads*head_dim=64, expected heads*head_dim=32`},
+		{"circuits/llama.toml", `embed_scale = "1"`, `embed_scale = "one"`, `circuits/llama.toml:11:1: param embed_scale: "one" is no number, no param and no rsqrt(dims)`},
+	} {
+		files := tree(t)
+		src := string(files[c.file].Data)
+		if !strings.Contains(src, c.old) {
+			t.Fatalf("%s has no %q", c.file, c.old)
+		}
+		files[c.file] = &fstest.MapFile{Data: []byte(strings.Replace(src, c.old, c.new, 1))}
+		l, err := LoadLibrary(files)
+		if err != nil {
+			t.Errorf("%s with %q: %v", c.file, c.new, err)
+			continue
+		}
+		if _, err := Instantiate(l, cfg); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s with %q:\n got %v\nwant %s", c.file, c.new, err, c.want)
+		}
+	}
+}
+
+// TestSigmaIsWellFormed: every row says what it does and costs, and its cost is an expression over its own names.
+func TestSigmaIsWellFormed(t *testing.T) {
+	for name, op := range sigma {
+		if op.Doc == "" || op.Flops == "" {
+			t.Errorf("op %s has no doc or cost", name)
+		}
+		if len(op.out)+len(op.states) == 0 {
+			t.Errorf("op %s has no effect", name)
+		}
+	}
+	// All ops occur in some family's instance, so that their costs are evaluated by the report tests.
+	used := map[string]bool{}
+	for _, family := range tinyFamilies {
+		cfg, cat := tiny(t, family)
+		in := instantiate(t, cfg)
+		p := lower(t, in, cat, true)
+		costs, err := in.Costs(p, Load{Rows: 3, Seqs: 2, Outs: 1, Context: 40})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, c := range costs {
+			if c.Bytes <= 0 || c.Flops < 0 || c.WeightBytes > c.Bytes {
+				t.Errorf("%s, launch %s: %+v", family, p.Launches[i].Name, c)
+			}
+		}
+		for _, n := range in.Nodes {
+			used[n.Op.Name] = true
+		}
+	}
+	for name := range sigma {
+		if !used[name] {
+			t.Errorf("op %s is used by no family", name)
+		}
+	}
+}
