@@ -145,7 +145,6 @@ func TestRandomTrafficEqualsOneByOne(t *testing.T) {
 		}
 		context := 12 + r.IntN(20)
 		limits.NumPages = context/int(limits.PageSize) + 1 + r.IntN(20)
-		context = min(context, limits.NumPages*int(limits.PageSize))
 		e, err := New(script.New(script.Options{Vocab: oracleVocab, Limits: limits, Logits: noise}), Options{MaxQueue: 1000})
 		if err != nil {
 			t.Fatal(err)

@@ -20,7 +20,6 @@ type sequence struct {
 	table    kv.Table
 	slot     int32
 	arrived  int64
-	running  bool
 	started  bool // was running before
 }
 
@@ -217,7 +216,6 @@ func (s *Scheduler) growDecoding() {
 
 func (s *Scheduler) preempt(q *sequence) {
 	s.release(q)
-	q.running = false
 	s.waiting.pushFront(q)
 	s.decision.Preempted = append(s.decision.Preempted, q.id)
 }
@@ -268,7 +266,6 @@ func (s *Scheduler) start(now int64) bool {
 		q.started = true
 		s.decision.Started = append(s.decision.Started, Start{ID: q.id, Waited: now - q.arrived})
 	}
-	q.running = true
 	s.running = append(s.running, q)
 	return true
 }
