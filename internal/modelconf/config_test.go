@@ -369,3 +369,29 @@ func BenchmarkForOfManyRules(b *testing.B) {
 		c.Quant.For("model.layers.77.mlp.experts.255.down_proj")
 	}
 }
+
+// FuzzRead: whatever the files say, no panic, and every refusal is typed.
+func FuzzRead(f *testing.F) {
+	for _, name := range []string{"moonshotai--Kimi-K2.5", "Qwen--Qwen3-32B-FP8-Static-PerTensor", "openai--gpt-oss-20b", "nvidia--DeepSeek-V4-Flash-NVFP4"} {
+		c := checkpoint(name)
+		f.Add(c["config.json"], c["hf_quant_config.json"], []byte(`{"eos_token_id":[1,2]}`))
+	}
+	f.Add([]byte(`{"model_type":"x","quantization_config":{"quant_method":"gptq","bits":4}}`), []byte(nil), []byte(nil))
+	f.Fuzz(func(t *testing.T, config, hf, generation []byte) {
+		files := map[string][]byte{"config.json": config}
+		if len(hf) > 0 {
+			files["hf_quant_config.json"] = hf
+		}
+		if len(generation) > 0 {
+			files["generation_config.json"] = generation
+		}
+		c, err := Read(files)
+		if err != nil {
+			if _, ok := diag.As(err); !ok {
+				t.Fatalf("untyped error %v", err)
+			}
+			return
+		}
+		_ = c.Quant.For("model.layers.0.mlp.experts.0.up_proj").String()
+	})
+}

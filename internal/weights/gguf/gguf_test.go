@@ -264,6 +264,11 @@ func TestViewsRefuse(t *testing.T) {
 // FuzzRead: whatever the bytes, no panic; what is accepted lies inside the file, and its views do too.
 func FuzzRead(f *testing.F) {
 	f.Add(head(1, 1).put("general.architecture", vString, "llama").put("token_embd.weight", 2, uint64(32), uint64(2), 2, uint64(0)).data(36))
+	config := head(1, 8).put("general.architecture", vString, "qwen35")
+	for _, key := range []string{"block_count", "embedding_length", "attention.head_count", "ssm.group_count", "ssm.time_step_rank", "ssm.state_size", "ssm.inner_size"} {
+		config.put("qwen35."+key, vUint32, 4)
+	}
+	f.Add(config.put("blk.0.attn_qkv.weight", 2, uint64(4), uint64(36), 0, uint64(0)).data(576))
 	f.Add(head(0, 1).put("a", vArray, vArray, uint64(1), vInt32, uint64(1), int32(5)).Bytes())
 	f.Add(head(2, 0).put("x", 1, uint64(8), 0, uint64(32)).put("y", 1, uint64(8), 0, uint64(0)).data(64))
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -279,7 +284,16 @@ func FuzzRead(f *testing.F) {
 				t.Fatalf("%+v accepted in %d bytes", x, len(b))
 			}
 		}
-		views, err := Views(h.Tensors, &modelconf.Metadata{File: "m.gguf", Values: h.Metadata})
+		m := &modelconf.Metadata{File: "m.gguf", Values: h.Metadata, Tensors: map[string]tensor.Shape{}}
+		for _, x := range h.Tensors {
+			m.Tensors[x.Name] = x.Shape
+		}
+		if _, err := modelconf.FromGGUF(m); err != nil {
+			if _, ok := diag.As(err); !ok {
+				t.Fatalf("untyped error %v", err)
+			}
+		}
+		views, err := Views(h.Tensors, m)
 		if err != nil {
 			return
 		}

@@ -300,13 +300,13 @@ func TestTheTokenStaysAtTheHub(t *testing.T) {
 	var a, b *httptest.Server
 	b = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		seen = append(seen, "b:"+r.Header.Get("Authorization"))
-		http.Redirect(w, r, a.URL+"/last", 302)
+		http.Redirect(w, r, a.URL+"/last", http.StatusFound)
 	}))
 	defer b.Close()
 	a = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		seen = append(seen, "a:"+r.Header.Get("Authorization"))
 		if r.URL.Path != "/last" {
-			http.Redirect(w, r, b.URL+"/hop", 302)
+			http.Redirect(w, r, b.URL+"/hop", http.StatusFound)
 		}
 	}))
 	defer a.Close()
