@@ -178,24 +178,24 @@ const tolAttention = 1e-5
 func worlds() map[string]*world {
 	rng := rand.New(rand.NewPCG(3, 5))
 	ws := map[string]*world{
-		"gqa 3":        newWorld(rng, 9, 3, 64, 64, 150, 33, 1, 70),
-		"mha":          newWorld(rng, 2, 2, 16, 16, 80, 200),
-		"gqa 8":        newWorld(rng, 8, 1, 128, 128, 65, 17),
-		"odd dims":     newWorld(rng, 4, 2, 20, 36, 90, 20),
-		"wide head":    newWorld(rng, 2, 1, 256, 256, 70),
-		"k and v":      newWorld(rng, 5, 1, 96, 80, 100),
+		"gqa 3":        newWorld(rng, 9, 3, 64, 64, 140, 33, 1),
+		"mha":          newWorld(rng, 2, 2, 16, 16, 80, 130),
+		"gqa 8":        newWorld(rng, 8, 1, 128, 128, 65, 3),
+		"odd dims":     newWorld(rng, 4, 2, 20, 36, 70, 20),
+		"wide head":    newWorld(rng, 2, 1, 256, 256, 40),
+		"k and v":      newWorld(rng, 5, 1, 96, 80, 60),
 		"many queries": newWorld(rng, 40, 1, 32, 32, 40),
 	}
 	for name, window := range map[string]int{"window 16": 16, "window 40": 40, "window 1": 1} {
-		w := newWorld(rng, 6, 2, 32, 48, 150, 70)
+		w := newWorld(rng, 6, 2, 32, 48, 110, 20)
 		w.window = window
 		ws[name] = w
 	}
-	w := newWorld(rng, 4, 2, 32, 32, 100)
+	w := newWorld(rng, 4, 2, 32, 32, 70)
 	w.softcap = 1.5
 	ws["softcap"] = w
 	for _, d := range []tensor.DType{tensor.BF16, tensor.F16} {
-		w := newWorld(rng, 6, 2, 64, 32, 100, 30)
+		w := newWorld(rng, 6, 2, 64, 32, 70, 10)
 		w.dtype = d
 		ws["pool "+d.String()] = w
 	}

@@ -47,14 +47,10 @@ func (s *slotted) check(rows int) int {
 	return n
 }
 
-// state is sequence i's, from at to end of its elements, zeroed when the sequence is fresh.
-func (s *slotted) state(i, at, end int) []float32 {
-	base := int(s.slot[i]) * s.size
-	part := s.data[base+at : base+end]
-	if s.anew[i] != 0 {
-		clear(part)
-	}
-	return part
+// state is sequence i's.
+func (s *slotted) state(i int) []float32 {
+	at := int(s.slot[i]) * s.size
+	return s.data[at : at+s.size]
 }
 
 // convChannels is the number of channels of a task.
@@ -72,12 +68,15 @@ func conv(a *args) func() {
 	st := a.slotted(c.C * (c.K - 1))
 	scratch := make([]recur.Scratch, a.dev.pool.Workers())
 	parts := (c.C + convChannels - 1) / convChannels
-	keep := c.K - 1
 	task := func(i, worker int) {
 		seq, lo := i/parts, i%parts*convChannels
 		hi := min(lo+convChannels, c.C)
-		// The state of the task's channels only, so that tasks of one fresh sequence do not clear each other's.
-		state := st.state(seq, lo*keep, hi*keep)
+		state := st.state(seq)
+		if st.anew[seq] != 0 { // the task's own channels: others clear theirs
+			for at := 0; at < len(state); at += c.C {
+				clear(state[at+lo : at+hi])
+			}
+		}
 		c.Channels(&scratch[worker], state, int(st.cuRows[seq]), int(st.cuRows[seq+1]), lo, hi)
 	}
 	return func() { a.dev.pool.Run(st.check(x.rows())*parts, task) }
@@ -122,7 +121,10 @@ func deltaRule(a *args) func() {
 	st := a.slotted(c.VHeads * size)
 	task := func(i, _ int) {
 		seq, h := i/c.VHeads, i%c.VHeads
-		state := st.state(seq, h*size, (h+1)*size)
+		state := st.state(seq)[h*size : (h+1)*size]
+		if st.anew[seq] != 0 {
+			clear(state)
+		}
 		c.Head(state, h, int(st.cuRows[seq]), int(st.cuRows[seq+1]))
 	}
 	return func() { a.dev.pool.Run(st.check(q.rows())*c.VHeads, task) }

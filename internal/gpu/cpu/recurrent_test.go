@@ -138,8 +138,8 @@ func TestConv(t *testing.T) {
 								y = append(y, s)
 							}
 						}
-						for c := range k.c {
-							for j := 1; j < k.taps; j++ {
+						for j := 1; j < k.taps; j++ {
+							for c := range k.c {
 								state = append(state, in(rows-k.taps+j, c))
 							}
 						}

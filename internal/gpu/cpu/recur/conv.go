@@ -14,24 +14,22 @@ type Conv struct {
 }
 
 // Scratch is one worker's memory for Channels.
-type Scratch struct{ buf []float32 }
+type Scratch struct{ taps []float32 }
 
-// Channels computes channels [lo, hi) of rows [row, end) of one sequence from those channels' state [hi-lo, K-1], and moves
-// the state on.
+// Channels computes channels [lo, hi) of rows [row, end) of one sequence with its state [K-1, C], and moves their state on.
 func (c *Conv) Channels(w *Scratch, state []float32, row, end, lo, hi int) {
 	n, keep := hi-lo, c.K-1
-	if need := (2*c.K - 1) * n; len(w.buf) < need {
-		w.buf = make([]float32, need)
+	if len(w.taps) < c.K*n {
+		w.taps = make([]float32, c.K*n)
 	}
-	taps, past := w.buf[:c.K*n], w.buf[c.K*n:(2*c.K-1)*n]
+	taps := w.taps[:c.K*n]
 	transpose(taps, c.W[lo*c.K:hi*c.K], c.K)
-	transpose(past, state, keep)
 
-	// input is row t of the sequence's channels; those before row come from the state.
+	// input is row t of the channels; those before row are the state.
 	input := func(t int) []float32 {
 		if t < row {
-			at := (t - row + keep) * n
-			return past[at : at+n]
+			at := (t - row + keep) * c.C
+			return state[at+lo : at+hi]
 		}
 		return c.X[t*c.C+lo : t*c.C+hi]
 	}
@@ -43,19 +41,18 @@ func (c *Conv) Channels(w *Scratch, state []float32, row, end, lo, hi int) {
 		}
 		c.Level.Apply(c.Act, y, y)
 	}
-	for j := range keep {
-		for i, v := range input(end - keep + j) {
-			state[i*keep+j] = v
-		}
+	for j := range keep { // rising: what is read lies behind what is written
+		copy(state[j*c.C+lo:j*c.C+hi], input(end-keep+j))
 	}
 }
 
 // transpose writes src [n][k] as dst [k][n].
 func transpose(dst, src []float32, k int) {
-	n := len(dst) / max(k, 1)
-	for i := range n {
-		for j := range k {
-			dst[j*n+i] = src[i*k+j]
+	n := len(src) / k
+	for j := range k {
+		row := dst[j*n : (j+1)*n]
+		for i := range row {
+			row[i] = src[i*k+j]
 		}
 	}
 }

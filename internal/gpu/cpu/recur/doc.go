@@ -9,9 +9,10 @@
 //     the same bits.
 //  2. Channels of a convolution and columns of a delta state are independent; callers may divide them.
 //
-// State of the convolution, per channel the last kernel-1 inputs, oldest first:
+// State of the convolution, the last kernel-1 inputs, oldest first (plans say [channels, kernel-1]; the order inside a slot is
+// the class's own):
 //
-//	[channels] [kernel-1]
+//	[kernel-1] [channels]
 //
 // State of the delta rule, per value head:
 //
