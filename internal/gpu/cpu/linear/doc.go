@@ -10,7 +10,7 @@
 //
 //	f32     record of 1 k:  f32 [16]
 //	f16     record of 1 k:  f16 [16]
-//	bf16    record of 2 k:  bf16 [16][2]          (an odd K ends with a zero)
+//	bf16    record of 2 k:  bf16 [16][2]; an odd K ends with a zero
 //	blocks  record of 32 k: scale f16 [16] │ min f16 [16] │ planes                            Q4_0 … Q8_0, IQ4_NL, MXFP4
 //	_K      record of 256 k: d f16 [16] │ dmin f16 [16] │ s i8 [groups][16] │ m u8 [groups][16] │ planes × 8
 //
@@ -44,7 +44,10 @@
 //  1. The bits of a row's results depend on that row, the weights and the path only: not on the other rows, the number of
 //     workers, the split of the work, nor on whether one row or many were multiplied. LinearN, the fused bias, add and glu
 //     give the bits of the single steps.
-//  2. Paths: "avx512" and "avx2" give the same bits; "go" rounds products before it adds them.
+//  2. Paths: "avx512" (with VNNI where the processor has it; "avx512-novnni" does without) and "avx2" give the same bits;
+//     "go" rounds products before it adds them.
 //  3. Run and Experts allocate nothing once a Scratch has seen the largest call. A Scratch serves one call at a time.
 //  4. Sizes are the caller's duty; a wrong one panics before memory outside a slice is touched.
+//
+// The assembly is written by tools/asm/linear; loops.go and unpack.go are its plain twins, and the path "go".
 package linear

@@ -15,6 +15,7 @@ const (
 
 // format is how a stored type lies in a panel. A block format has low > 0.
 type format struct {
+	d         tensor.DType
 	elems     int       // elements along k of a record
 	bytes     int       // of a record: lanes rows of elems elements
 	low, high int       // bits of a code in its low and high plane
@@ -35,22 +36,22 @@ var bookIQ4 = [16]byte{1, 24, 45, 63, 79, 93, 106, 118, 129, 141, 153, 166, 181,
 // bookMX is twice the E2M1 value plus 16; the scale has the half.
 var bookMX = [16]byte{16, 17, 18, 19, 20, 22, 24, 28, 16, 15, 14, 13, 12, 10, 8, 4}
 
-var formats = map[tensor.DType]*format{
-	tensor.F32:    {elems: 1, bytes: 4 * lanes},
-	tensor.F16:    {elems: 1, bytes: 2 * lanes},
-	tensor.BF16:   {elems: 2, bytes: 4 * lanes},
-	tensor.Q4_0:   blocks(format{low: 4, zero: 8, group: 32}),
-	tensor.Q4_1:   blocks(format{low: 4, affine: true, group: 32}),
-	tensor.Q5_0:   blocks(format{low: 4, high: 1, zero: 16, group: 32}),
-	tensor.Q5_1:   blocks(format{low: 4, high: 1, affine: true, group: 32}),
-	tensor.Q8_0:   blocks(format{low: 8, zero: 128, group: 32}),
-	tensor.Q2_K:   blocks(format{low: 2, affine: true, super: true, group: 16}),
-	tensor.Q3_K:   blocks(format{low: 2, high: 1, zero: 4, super: true, group: 16}),
-	tensor.Q4_K:   blocks(format{low: 4, affine: true, super: true, group: 32}),
-	tensor.Q5_K:   blocks(format{low: 4, high: 1, affine: true, super: true, group: 32}),
-	tensor.Q6_K:   blocks(format{low: 4, high: 2, zero: 32, super: true, group: 16}),
-	tensor.IQ4_NL: blocks(format{low: 4, zero: 128, book: &bookIQ4, group: 32}),
-	tensor.MXFP4:  blocks(format{low: 4, zero: 16, book: &bookMX, bf16: true, group: 32}),
+var formats = [64]*format{
+	tensor.F32:    {d: tensor.F32, elems: 1, bytes: 4 * lanes},
+	tensor.F16:    {d: tensor.F16, elems: 1, bytes: 2 * lanes},
+	tensor.BF16:   {d: tensor.BF16, elems: 2, bytes: 4 * lanes},
+	tensor.Q4_0:   blocks(format{d: tensor.Q4_0, low: 4, zero: 8, group: 32}),
+	tensor.Q4_1:   blocks(format{d: tensor.Q4_1, low: 4, affine: true, group: 32}),
+	tensor.Q5_0:   blocks(format{d: tensor.Q5_0, low: 4, high: 1, zero: 16, group: 32}),
+	tensor.Q5_1:   blocks(format{d: tensor.Q5_1, low: 4, high: 1, affine: true, group: 32}),
+	tensor.Q8_0:   blocks(format{d: tensor.Q8_0, low: 8, zero: 128, group: 32}),
+	tensor.Q2_K:   blocks(format{d: tensor.Q2_K, low: 2, affine: true, super: true, group: 16}),
+	tensor.Q3_K:   blocks(format{d: tensor.Q3_K, low: 2, high: 1, zero: 4, super: true, group: 16}),
+	tensor.Q4_K:   blocks(format{d: tensor.Q4_K, low: 4, affine: true, super: true, group: 32}),
+	tensor.Q5_K:   blocks(format{d: tensor.Q5_K, low: 4, high: 1, affine: true, super: true, group: 32}),
+	tensor.Q6_K:   blocks(format{d: tensor.Q6_K, low: 4, high: 2, zero: 32, super: true, group: 16}),
+	tensor.IQ4_NL: blocks(format{d: tensor.IQ4_NL, low: 4, zero: 128, book: &bookIQ4, group: 32}),
+	tensor.MXFP4:  blocks(format{d: tensor.MXFP4, low: 4, zero: 16, book: &bookMX, bf16: true, group: 32}),
 }
 
 // blocks fills in sizes and offsets of a block format.
@@ -84,14 +85,13 @@ func (f *format) quantised() bool { return f.low > 0 }
 
 // formatOf finds the format and checks that rows of k elements are whole blocks of the stored type.
 func formatOf(d tensor.DType, k int64) (*format, error) {
-	f := formats[d]
-	if f == nil {
+	if int(d) >= len(formats) || formats[d] == nil {
 		return nil, diag.Errorf(diag.Unsupported, "linear: no panel layout for weights in %v", d)
 	}
 	if elems, _ := d.Block(); k <= 0 || k%int64(elems) != 0 {
 		return nil, diag.Errorf(diag.Unsupported, "linear: rows of %d elements are no whole blocks of %v", k, d)
 	}
-	return f, nil
+	return formats[d], nil
 }
 
 // PackRows is the height of a panel: Pack takes whole panels, but for a matrix's last.

@@ -14,16 +14,14 @@ type kernels struct {
 	name  string
 	level vec.Level // of the elementwise loops that go with it
 	tiles []int     // rows that a tile may have, falling, down to 1
-	strip int       // most panels of a tile: 1 or 2
 
 	// quantize writes one row as row r of a tile of the given height, and the sums of its codes by 16.
 	quantize func(tile []byte, height, r int, sums []int32, x []float32)
 	// unpack writes code records of blocks [first, first+n) of a panel.
 	unpack func(f *format, dst, panel []byte, first, n int)
-	// widen writes elements [k0, k1) of a panel as float32 [k1-k0][16]; k0 is a multiple of 256.
-	widen func(f *format, dst []float32, panel []byte, k0, k1 int)
-	// tileQ8 multiplies a tile of activations with panels of code records: out[r*ld+16p…] for each row and panel, which
-	// it starts from 0 or, if add, from what is there.
+	// widen writes elements [k0, k1) of a panel as float32 [k1-k0][16]; k0 is a multiple of 256. tmp holds widenBytes.
+	widen func(f *format, dst []float32, panel []byte, k0, k1 int, tmp []byte)
+	// tileQ8 multiplies a tile of activations with a panel of code records.
 	tileQ8 func(f *format, t tile, w, a []byte, aux []int32, blocks int)
 	// tileF32 is the same for float32; rows of x are ldx apart.
 	tileF32 func(t tile, w, x []float32, ldx, k int)
@@ -32,19 +30,19 @@ type kernels struct {
 	rowF  func(f *format, out []float32, panels int, w []byte, x []float32)
 }
 
-// tile is the output of a tile: rows × panels·16.
+// tile is the output of a tile: the 16 columns of a panel for each row, rows ld apart. add says that they hold what the
+// sums begin with.
 type tile struct {
-	rows, panels int
-	out          []float32
-	ld           int
-	add          bool
+	rows int
+	out  []float32
+	ld   int
+	add  bool
 }
 
 var goKernels = &kernels{
 	name:     "go",
 	level:    vec.Go,
 	tiles:    []int{4, 1},
-	strip:    1,
 	quantize: quantizeGo,
 	unpack:   unpackGo,
 	widen:    widenGo,

@@ -48,13 +48,13 @@ func (s *Scratch) cut(mats []mat, rows, copies int) (strip, limit int) {
 	for i := range mats {
 		panels += copies * mats[i].panels()
 	}
-	strip, limit = s.kernels.strip, chunkRows
+	strip, limit = 1, chunkRows
 	if rows == 1 {
 		fair := (panels + wanted - 1) / wanted
 		long := min(rowStrip/mats[0].f.panelBytes(mats[0].w.K), panels/len(s.workers))
 		return max(1, fair, long), limit
 	}
-	for limit > 48 && panels/strip*((rows+limit-1)/limit) < wanted {
+	for limit > 48 && panels*((rows+limit-1)/limit) < wanted {
 		limit /= 2
 		limit -= limit % s.kernels.tiles[0]
 	}
@@ -79,9 +79,10 @@ func (s *Scratch) number(mats []mat, strip, rows int) (tasks int) {
 // reservePanels gives every worker room for an unpacked strip.
 func (s *Scratch) reservePanels() {
 	k := (min(s.acts.k, chunkK) + block - 1) / block * block
-	size := k * lanes * 4 * s.kernels.strip // float32 is the largest form
+	size := k * lanes * 4 // float32 is the largest form
 	for i := range s.workers {
 		s.workers[i].panel = growAligned(s.workers[i].panel, size)
+		s.workers[i].tmp = growAligned(s.workers[i].tmp, widenBytes)
 	}
 }
 
@@ -149,13 +150,14 @@ func (s *Scratch) product(w *worker, m *mat, sp *span, p0, n int, out []float32,
 		return
 	}
 	k := m.w.K
-	for k0 := 0; k0 < k; k0 += chunkK {
-		for p := 0; p < n; p += s.kernels.strip {
-			t := tile{panels: min(n-p, s.kernels.strip), ld: ld, add: k0 > 0}
+	for p := range n {
+		panel, out := data[p*size:][:size], out[p*lanes:]
+		for k0 := 0; k0 < k; k0 += chunkK {
+			t := tile{ld: ld, add: k0 > 0}
 			if m.aux >= 0 {
-				s.tilesQ8(w, m, sp, data[p*size:], t, out[p*lanes:], k0, min(k-k0, chunkK))
+				s.tilesQ8(w, m, sp, panel, t, out, k0, min(k-k0, chunkK))
 			} else {
-				s.tilesF32(w, m, sp, data[p*size:], t, out[p*lanes:], k0, min(k-k0, chunkK))
+				s.tilesF32(w, m, sp, panel, t, out, k0, min(k-k0, chunkK))
 			}
 		}
 	}
@@ -178,32 +180,25 @@ func (s *Scratch) row(m *mat, sp *span, n int, data []byte, out []float32) bool 
 	return true
 }
 
-// tilesQ8 multiplies a span with elements [k0, k0+n) of panels.
-func (s *Scratch) tilesQ8(w *worker, m *mat, sp *span, data []byte, t tile, out []float32, k0, n int) {
-	a, f, k := &s.acts, m.f, m.w.K
-	size, blocks := f.panelBytes(k), n/block
-	codes := blocks * f.codeBytes()
-	for p := range t.panels {
-		s.kernels.unpack(f, w.panel[p*codes:][:codes], data[p*size:][:size], k0/block, blocks)
-	}
-	groups := k / f.group
+// tilesQ8 multiplies a span with elements [k0, k0+n) of a panel.
+func (s *Scratch) tilesQ8(w *worker, m *mat, sp *span, panel []byte, t tile, out []float32, k0, n int) {
+	a, f, k, blocks := &s.acts, m.f, m.w.K, n/block
+	codes := w.panel[:blocks*f.codeBytes()]
+	s.kernels.unpack(f, codes, panel, k0/block, blocks)
 	for _, rt := range a.tiles[sp.tile0:sp.tile1] {
 		t.rows, t.out = rt.height, out[(rt.row-sp.row)*t.ld:]
 		q := a.q[rt.row*(k/block)*actBytes:][k0/block*rt.height*actBytes:]
-		aux := a.aux[m.aux][rt.row*groups:][k0/f.group*rt.height:]
-		s.kernels.tileQ8(f, t, w.panel[:t.panels*codes], q, aux, blocks)
+		aux := a.aux[m.aux][rt.row*(k/f.group):][k0/f.group*rt.height:]
+		s.kernels.tileQ8(f, t, codes, q, aux, blocks)
 	}
 }
 
 // tilesF32 is tilesQ8 in float32.
-func (s *Scratch) tilesF32(w *worker, m *mat, sp *span, data []byte, t tile, out []float32, k0, n int) {
-	a, f, k := &s.acts, m.f, m.w.K
-	size, floats := f.panelBytes(k), view[float32](w.panel)
-	for p := range t.panels {
-		s.kernels.widen(f, floats[p*n*lanes:][:n*lanes], data[p*size:][:size], k0, k0+n)
-	}
+func (s *Scratch) tilesF32(w *worker, m *mat, sp *span, panel []byte, t tile, out []float32, k0, n int) {
+	a, k, floats := &s.acts, m.w.K, view[float32](w.panel)[:n*lanes]
+	s.kernels.widen(m.f, floats, panel, k0, k0+n, w.tmp)
 	for _, rt := range a.tiles[sp.tile0:sp.tile1] {
 		t.rows, t.out = rt.height, out[(rt.row-sp.row)*t.ld:]
-		s.kernels.tileF32(t, floats[:t.panels*n*lanes], a.x[rt.row*k+k0:], k, n)
+		s.kernels.tileF32(t, floats, a.x[rt.row*k+k0:], k, n)
 	}
 }

@@ -31,7 +31,8 @@ type Scratch struct {
 
 // worker is the memory of one worker.
 type worker struct {
-	panel     []byte    // an unpacked strip
+	panel     []byte    // an unpacked panel
+	tmp       []byte    // for kernels.widen
 	gate, out []float32 // results of a strip: [rows][columns]
 	sums      []int32   // of one row's codes
 	_         [64]byte  // keeps workers' headers apart

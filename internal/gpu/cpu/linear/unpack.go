@@ -104,22 +104,23 @@ func unpackGo(f *format, dst, panel []byte, first, n int) {
 	}
 }
 
-// widenGo writes elements [k0, k1) along k of a panel as float32 [k1-k0][16]. k0 is a multiple of super.
-func widenGo(f *format, dst []float32, panel []byte, k0, k1 int) {
+// widenBytes holds the code records of a superblock.
+const widenBytes = super / block * (4*4*lanes + lanes*block)
+
+// widenGo is the plain kernels.widen.
+func widenGo(f *format, dst []float32, panel []byte, k0, k1 int, rec []byte) {
 	switch {
 	case f.quantised():
-		var codes [4*4*lanes + lanes*block + 64]byte
-		rec := align(codes[:])
 		for k := k0; k < k1; k += block {
 			unpackGo(f, rec[:f.codeBytes()], panel, k/block, 1)
 			decodeGo(f, dst[(k-k0)*lanes:][:block*lanes], rec[:f.codeBytes()])
 		}
-	case f.elems == 2: // bf16 pairs
+	case f.d == tensor.BF16:
 		for i := range (k1 - k0) * lanes {
 			k, c := k0+i/lanes, i%lanes
 			dst[i] = tensor.FromBF16(le.Uint16(panel[(k/2*lanes+c)*4+k%2*2:]))
 		}
-	case f.bytes == 2*lanes:
+	case f.d == tensor.F16:
 		tensor.DecodeF16(dst[:(k1-k0)*lanes], panel[k0*f.bytes:k1*f.bytes])
 	default:
 		copy(dst, view[float32](panel[k0*f.bytes:k1*f.bytes]))
@@ -168,9 +169,9 @@ func (f *format) element(panel []byte, k, c int) float32 {
 			v += f.min(rec, g, c)
 		}
 		return v
-	case f.elems == 2:
+	case f.d == tensor.BF16:
 		return tensor.FromBF16(le.Uint16(panel[(k/2*lanes+c)*4+k%2*2:]))
-	case f.bytes == 2*lanes:
+	case f.d == tensor.F16:
 		return tensor.FromF16(le.Uint16(panel[(k*lanes+c)*2:]))
 	}
 	return view[float32](panel)[k*lanes+c]

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package main
+
+import "fmt"
+
+// decode writes code records as float32 [32][16].
+func (g *gen) decode(k kind) {
+	if k.signed {
+		return
+	}
+	g.begin("decode"+k.name, "decode", "tile"+k.name, "writes code records as float32.",
+		arg{"dst", "R8"}, arg{"rec", "R9"}, arg{"blocksN", "R10"}, arg{"zeroN", "DX"})
+	g.halves(func() {
+		low, zero, line, v, scale, min := g.constant(255), g.reg(), g.reg(), g.reg(), g.reg(), g.reg()
+		g.f("VMOVD DX, %s", x(zero))
+		g.f("VPBROADCASTD %s, %s", x(zero), zero)
+		g.f("MOVQ R8, DI")
+		g.f("MOVQ R9, SI")
+		g.f("MOVQ R10, CX")
+		g.label("loop")
+		for t := range 8 {
+			if t%(k.group/4) == 0 {
+				gr := 4 * t / k.group
+				g.load(g.at(64*gr, 4, "SI"), scale)
+				if k.affine {
+					g.load(g.at(64*(k.groups()+gr), 4, "SI"), min)
+				}
+			}
+			g.load(g.at(k.codeStart()+64*t, 4, "SI"), line)
+			for j := range 4 {
+				src := line
+				if j > 0 {
+					g.f("VPSRLD $%d, %s, %s", 8*j, line, v)
+					src = v
+				}
+				if j < 3 {
+					g.and(low, src, v)
+				}
+				g.f("VPSUBD %s, %s, %s", zero, v, v)
+				g.f("VCVTDQ2PS %s, %s", v, v)
+				g.f("VMULPS %s, %s, %s", scale, v, v)
+				if k.affine {
+					g.f("VADDPS %s, %s, %s", min, v, v)
+				}
+				g.store(v, g.at(64*(4*t+j), 4, "DI"))
+			}
+		}
+		g.f("ADDQ $%d, SI", k.codeBytes())
+		g.f("ADDQ $2048, DI")
+		g.f("DECQ CX")
+		g.jump("JNZ", "loop")
+	})
+	g.end()
+}
+
+// evenBF16 and oddBF16 widen one half of 16 pairs.
+func (g *gen) evenBF16(pairs, dst string)      { g.f("VPSLLD $16, %s, %s", pairs, dst) }
+func (g *gen) oddBF16(mask, pairs, dst string) { g.and(mask, pairs, dst) }
+
+// widenBF16 writes bf16 pairs as float32; of an odd last pair the first.
+func (g *gen) widenBF16() {
+	g.begin("widenBF16", "", "", "writes n k of bf16 pairs as float32.", arg{"dst", "R8"}, arg{"src", "R9"}, arg{"kN", "DX"})
+	mask := g.constant(0xffff0000)
+	g.halves(func() {
+		pairs, v := g.reg(), g.reg()
+		g.f("MOVQ R8, DI")
+		g.f("MOVQ R9, SI")
+		g.f("MOVQ DX, CX")
+		g.f("SHRQ $1, CX")
+		g.jump("JZ", "last")
+		g.label("loop")
+		g.load(g.at(0, 4, "SI"), pairs)
+		g.evenBF16(pairs, v)
+		g.store(v, g.at(0, 4, "DI"))
+		g.oddBF16(mask, pairs, v)
+		g.store(v, g.at(64, 4, "DI"))
+		g.f("ADDQ $64, SI")
+		g.f("ADDQ $128, DI")
+		g.f("DECQ CX")
+		g.jump("JNZ", "loop")
+		g.label("last")
+		g.f("TESTQ $1, DX")
+		g.jump("JZ", "done")
+		g.load(g.at(0, 4, "SI"), pairs)
+		g.evenBF16(pairs, v)
+		g.store(v, g.at(0, 4, "DI"))
+		g.label("done")
+	})
+	g.end()
+}
+
+// widenF16 writes f16 as float32.
+func (g *gen) widenF16() {
+	g.begin("widenF16", "", "", "writes n k of f16 as float32.", arg{"dst", "R8"}, arg{"src", "R9"}, arg{"kN", "DX"})
+	g.halves(func() {
+		v := g.reg()
+		g.f("MOVQ R8, DI")
+		g.f("MOVQ R9, SI")
+		g.f("MOVQ DX, CX")
+		g.label("loop")
+		g.f("VCVTPH2PS %s, %s", g.at(0, 2, "SI"), v)
+		g.store(v, g.at(0, 4, "DI"))
+		g.f("ADDQ $32, SI")
+		g.f("ADDQ $64, DI")
+		g.f("DECQ CX")
+		g.jump("JNZ", "loop")
+	})
+	g.end()
+}
+
+// rowKernel multiplies one row with panels of floats: count k steps of the panel, each by step at offset i. Records take
+// size bytes and hold per k.
+func (g *gen) rowKernel(name, key string, size, per int, setup func(), step func(i int, sum string), odd func(sum string)) {
+	g.begin("row"+name, "rowF", key, "multiplies one row with panels.",
+		arg{"out", "DI"}, arg{"panelsN", "R13"}, arg{"w", "R9"}, arg{"x", "R14"}, arg{"kN", "R8"})
+	setup()
+	fmt.Fprintln(&g.text, "panel:")
+	g.halves(func() {
+		sum := g.reg()
+		g.f("MOVQ R9, SI")
+		g.f("MOVQ R14, DX")
+		g.f("MOVQ R8, CX")
+		if per == 2 {
+			g.f("SHRQ $1, CX")
+		}
+		g.zero(sum)
+		g.unrolled(8, func(i int) {
+			if g.half == 0 && (i*size)%64 == 0 {
+				g.f("PREFETCHT0 %d(SI)", prefetchAhead+i*size)
+			}
+			step(i, sum)
+		}, func(n int) {
+			g.f("ADDQ $%d, SI", n*size)
+			g.f("ADDQ $%d, DX", 4*n*per)
+		})
+		if odd != nil {
+			g.f("TESTQ $1, R8")
+			g.jump("JZ", "even")
+			odd(sum)
+			g.f("ADDQ $%d, SI", size)
+			g.label("even")
+		}
+		g.store(sum, g.at(0, 4, "DI"))
+	})
+	g.f("MOVQ SI, R9")
+	g.f("ADDQ $64, DI")
+	g.f("DECQ R13")
+	g.f("JNZ  panel")
+	g.end()
+}
+
+func (g *gen) rowFloat() {
+	var w, tmp string
+	g.rowKernel("F32", "tensor.F32", 64, 1, func() { w, tmp = g.reg(), g.reg() }, func(i int, sum string) {
+		g.load(g.at(64*i, 4, "SI"), w)
+		g.fmaBroadcast("VFMADD231PS", fmt.Sprintf("%d(DX)", 4*i), w, sum, tmp)
+	}, nil)
+}
+
+func (g *gen) rowBF16() {
+	var mask, pairs, w, tmp string
+	even := func(i int, sum string) {
+		g.load(g.at(64*i, 4, "SI"), pairs)
+		g.evenBF16(pairs, w)
+		g.fmaBroadcast("VFMADD231PS", fmt.Sprintf("%d(DX)", 8*i), w, sum, tmp)
+	}
+	g.rowKernel("BF16", "tensor.BF16", 64, 2, func() { mask, pairs, w, tmp = g.constant(0xffff0000), g.reg(), g.reg(), g.reg() }, func(i int, sum string) {
+		even(i, sum)
+		g.oddBF16(mask, pairs, w)
+		g.fmaBroadcast("VFMADD231PS", fmt.Sprintf("%d(DX)", 8*i+4), w, sum, tmp)
+	}, func(sum string) { even(0, sum) })
+}
+
+func (g *gen) rowF16() {
+	var w, tmp string
+	g.rowKernel("F16", "tensor.F16", 32, 1, func() { w, tmp = g.reg(), g.reg() }, func(i int, sum string) {
+		g.f("VCVTPH2PS %s, %s", g.at(32*i, 2, "SI"), w)
+		g.fmaBroadcast("VFMADD231PS", fmt.Sprintf("%d(DX)", 4*i), w, sum, tmp)
+	}, nil)
+}
