@@ -54,7 +54,7 @@ func (p *Plan) Print() string {
 	}
 	for i := range p.Weights {
 		w := &p.Weights[i]
-		t.row(append([]string{"weight", word(w.Name), w.Axes.String(), w.DType.String(), word(w.Layout), w.Split.String()}, packNames(w.Sources)...)...)
+		t.row("weight", word(w.Name), w.Axes.String(), w.DType.String(), word(w.Layout), w.Split.String(), strings.Join(packNames(w.Sources), " "))
 	}
 	t.flush()
 	for i := range p.States {
