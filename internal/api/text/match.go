@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package text
+
+// matcher finds the first of some strings in a text that comes in pieces. It is one automaton of Knuth, Morris and Pratt
+// per string: state[i] is how long a prefix of words[i] the text seen so far ends with.
+type matcher struct {
+	words []string
+	fail  [][]int32 // fail[i][n]: the longest proper border of words[i][:n]
+	state []int32
+}
+
+// newMatcher prepares to look for the words, which must not be empty.
+func newMatcher(words []string) *matcher {
+	m := &matcher{words: words, state: make([]int32, len(words))}
+	for _, w := range words {
+		f := make([]int32, len(w)+1)
+		for n, k := 2, int32(0); n <= len(w); n++ {
+			for k > 0 && w[k] != w[n-1] {
+				k = f[k]
+			}
+			if w[k] == w[n-1] {
+				k++
+			}
+			f[n] = k
+		}
+		m.fail = append(m.fail, f)
+	}
+	return m
+}
+
+// next takes one byte and gives the longest word that ends with it, or -1.
+func (m *matcher) next(c byte) int {
+	found := -1
+	for i, w := range m.words {
+		k := m.state[i]
+		for k > 0 && (int(k) == len(w) || w[k] != c) {
+			k = m.fail[i][k]
+		}
+		if w[k] == c {
+			k++
+		}
+		m.state[i] = k
+		if int(k) == len(w) && (found < 0 || len(w) > len(m.words[found])) {
+			found = i
+		}
+	}
+	return found
+}
+
+// held is how many bytes at the end of the text may be the beginning of a word.
+func (m *matcher) held() int {
+	most := int32(0)
+	for _, k := range m.state {
+		most = max(most, k)
+	}
+	return int(most)
+}
