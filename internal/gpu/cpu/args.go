@@ -17,11 +17,16 @@ import (
 // args checks one binding while a kernel's binder takes its arguments and attributes. The first fault wins; after it, every
 // getter gives zero values, so binders read straight on and ask finish once.
 type args struct {
-	dev   *Device
-	b     *gpu.Binding
-	err   error
-	taken map[string]bool // params and "attr "+name
-	head  []int32
+	dev    *Device
+	b      *gpu.Binding
+	err    error
+	params map[string]plan.Access // that the kernel has, as its binder asks for them
+	attrs  map[string]bool
+	head   []int32
+}
+
+func newArgs(d *Device, b *gpu.Binding) *args {
+	return &args{dev: d, b: b, params: map[string]plan.Access{}, attrs: map[string]bool{}}
 }
 
 // positions of the counts in the step block's head.
@@ -42,18 +47,19 @@ func (a *args) fail(param, format string, v ...any) {
 // finish checks that nothing was bound that the kernel does not take and that nothing written overlaps something else.
 // Pairs of params in same may be one array: y0, x0, y1, x1, …
 func (a *args) finish(same ...string) {
-	for _, x := range a.b.Args {
-		if !a.taken[x.Param] {
-			a.fail(x.Param, "the kernel has no such parameter")
-		}
-	}
 	for _, x := range a.b.Attrs {
-		if !a.taken["attr "+x.Name] {
+		if !a.attrs[x.Name] {
 			a.fail("", "the kernel has no attribute %q", x.Name)
 		}
 	}
 	for i, x := range a.b.Args {
+		if _, ok := a.params[x.Param]; !ok {
+			a.fail(x.Param, "the kernel has no such parameter")
+		}
 		for _, y := range a.b.Args[:i] {
+			if x.Param == y.Param {
+				a.fail(x.Param, "bound twice")
+			}
 			if x.Access == plan.In && y.Access == plan.In || !overlap(x, y) {
 				continue
 			}
@@ -80,22 +86,15 @@ func overlap(x, y gpu.Arg) bool {
 // argBytes is the size of an argument that is stored as its dtype says.
 func argBytes(x gpu.Arg) int64 { return x.DType.Bytes(x.Axes.Shape().Elems()) }
 
-// has says whether an optional argument was bound.
-func (a *args) has(param string) bool {
-	_, ok := a.b.Arg(param)
-	return ok
-}
-
 // take finds an argument and checks its access and that this device has its buffer.
 func (a *args) take(param string, access plan.Access) (gpu.Arg, bool) {
+	a.params[param] = access
 	x, ok := a.b.Arg(param)
 	switch buf, mine := x.Buf.(*buffer); {
 	case a.err != nil:
 		return x, false
 	case !ok:
 		a.fail(param, "missing")
-	case a.taken[param]:
-		a.fail(param, "bound twice")
 	case !mine || buf.data == nil:
 		a.fail(param, "its buffer is not live memory of this device")
 	case x.Access != access:
@@ -103,7 +102,6 @@ func (a *args) take(param string, access plan.Access) (gpu.Arg, bool) {
 	case x.Off < 0 || x.Off%4 != 0:
 		a.fail(param, "offset %d is not on an element", x.Off)
 	default:
-		a.taken[param] = true
 		return x, true
 	}
 	return x, false
@@ -221,13 +219,14 @@ func (a *args) floats(param string, n int) []float32 {
 
 // optFloats is floats for an optional argument; nil when it is not bound.
 func (a *args) optFloats(param string, n int) []float32 {
-	if !a.has(param) {
+	if _, ok := a.b.Arg(param); !ok {
+		a.params[param] = plan.In
 		return nil
 	}
 	return a.floats(param, n)
 }
 
-// axes checks that two activations agree where one axis is divided: n must be a multiple of part.
+// divides gives n/part and faults param if that leaves a rest.
 func (a *args) divides(param string, n, part int) int {
 	if a.err == nil && (part <= 0 || n%part != 0) {
 		a.fail(param, "width %d is not a multiple of %d", n, part)
@@ -240,7 +239,7 @@ func (a *args) divides(param string, n, part int) int {
 
 // attr finds an attribute of one of the kinds.
 func (a *args) attr(name string, kinds ...plan.AttrKind) (plan.Attr, bool) {
-	a.taken["attr "+name] = true
+	a.attrs[name] = true
 	for _, x := range a.b.Attrs {
 		if x.Name == name {
 			if !slices.Contains(kinds, x.Kind) {

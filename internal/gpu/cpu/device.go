@@ -117,11 +117,15 @@ func model() string {
 	return procField("/proc/cpuinfo", "model name", runtime.GOARCH)
 }
 
-// memory is the machine's in bytes, 0 when unknown.
+// memory is what this process may use in bytes: the machine's or its control group's, 0 when unknown.
 func memory() int64 {
-	var kib int64
+	var kib, limit int64
 	if _, err := fmt.Sscanf(procField("/proc/meminfo", "MemTotal", ""), "%d kB", &kib); err != nil {
 		return 0
+	}
+	text, _ := os.ReadFile("/sys/fs/cgroup/memory.max")
+	if _, err := fmt.Sscan(string(text), &limit); err == nil {
+		return min(kib<<10, limit)
 	}
 	return kib << 10
 }

@@ -183,6 +183,7 @@ func TestBindFaults(t *testing.T) {
 		"missing head":      {func(r *rig) { r.b.Args = r.b.Args[1:] }, "argument head: missing"},
 		"short head":        {func(r *rig) { arg(r, "head").Axes[0].Size = 2 }, "argument head: 2 elements"},
 		"unknown argument":  {func(r *rig) { r.floats("z", plan.In, nil, ax("n", 1)) }, "argument z: the kernel has no such parameter"},
+		"bound twice":       {func(r *rig) { r.b.Args = append(r.b.Args, *arg(r, "w")) }, "argument w: bound twice"},
 		"access":            {func(r *rig) { arg(r, "y").Access = plan.In }, "argument y: access in, the kernel's is out"},
 		"element type":      {func(r *rig) { arg(r, "x").DType = tensor.BF16 }, "argument x: bf16"},
 		"layout":            {func(r *rig) { arg(r, "w").Layout = "panel" }, `argument w: f32 in layout "panel"`},

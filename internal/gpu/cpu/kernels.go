@@ -17,8 +17,8 @@ type kernel struct {
 	same []string
 }
 
-// kernels are all that the class has, by entry name.
-var kernels = map[string]kernel{
+// table is all kernels of the class, by entry name.
+var table = map[string]kernel{
 	"embed":          {embed, nil},
 	"linear":         {oneLinear(linear.Store, plan.Out), nil},
 	"linear_add":     {oneLinear(linear.Add, plan.InOut), nil},
@@ -49,7 +49,7 @@ var kernels = map[string]kernel{
 // attributes, and prepares it. Errors name launch, kernel and argument: diag.Unsupported for a kernel that the class
 // lacks, else diag.Internal, since plans come from our compiler.
 func (d *Device) Bind(b gpu.Binding) (l gpu.Launch, err error) {
-	k, ok := kernels[b.Kernel]
+	k, ok := table[b.Kernel]
 	if !ok {
 		return nil, diag.Errorf(diag.Unsupported, "launch %s: the cpu class has no kernel %q", b.Name, b.Kernel)
 	}
@@ -58,7 +58,7 @@ func (d *Device) Bind(b gpu.Binding) (l gpu.Launch, err error) {
 			l, err = nil, fault(b.Name, v)
 		}
 	}()
-	a := &args{dev: d, b: &b, taken: map[string]bool{}}
+	a := newArgs(d, &b)
 	a.steps()
 	run := k.bind(a)
 	a.finish(k.same...)

@@ -12,9 +12,10 @@ import (
 )
 
 const (
-	hotSpin  = 30 * time.Microsecond  // pure spinning after a region
-	warmSpin = 300 * time.Microsecond // then spinning that yields to other goroutines
-	pauses   = 32                     // pause instructions between two looks at the clock or yields
+	hotSpin  = 30 * time.Microsecond  // a worker's pure spinning after a region
+	warmSpin = 300 * time.Microsecond // then spinning that yields to other goroutines, until it sleeps
+	waitSpin = 100 * time.Microsecond // the caller's pure spinning at the barrier; then it yields
+	pauses   = 32                     // pause instructions between two looks at the clock
 )
 
 // Pool is a set of workers.
@@ -125,10 +126,16 @@ func (p *Pool) call(task func(i, worker int), i, worker int) {
 
 // wait spins until the region's tasks have returned, and yields when a worker seems to have lost its processor.
 func (p *Pool) wait() {
-	for i := 0; p.done.Load() < p.n; i++ {
-		if i < 1000 {
-			pause(1)
-		} else {
+	for range 8 * pauses {
+		if p.done.Load() == p.n {
+			return
+		}
+		pause(1)
+	}
+	start := time.Now()
+	for p.done.Load() < p.n {
+		pause(pauses)
+		if time.Since(start) > waitSpin {
 			runtime.Gosched()
 		}
 	}
