@@ -120,6 +120,9 @@ var errorTypes = map[diag.Code]string{
 	diag.Overloaded: "overloaded_error", diag.Canceled: "invalid_request_error",
 }
 
+// errorCodes are OpenAI's words where they differ from diag's.
+var errorCodes = map[diag.Code]string{diag.Denied: "invalid_api_key", diag.Invalid: "invalid_value"}
+
 // AppendError writes an error's body. Of errors that are not diag's, and of internal ones, only that they happened is told.
 func AppendError(dst []byte, err error) []byte {
 	e, ok := diag.As(err)
@@ -137,6 +140,12 @@ func AppendError(dst []byte, err error) []byte {
 		dst = append(dst, "null"...)
 	} else {
 		dst = AppendString(dst, param)
+	}
+	if c := errorCodes[diag.Code(code)]; c != "" {
+		code = c
+	}
+	if param == "model" && code == string(diag.NotFound) {
+		code = "model_not_found"
 	}
 	dst = AppendString(append(dst, `,"code":`...), code)
 	return append(dst, "}}"...)

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package server
+
+import (
+	"crypto/rand"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"runtime/debug"
+	"strconv"
+	"time"
+
+	"github.com/metrale/metrale/internal/api/openai"
+	"github.com/metrale/metrale/internal/diag"
+)
+
+// exchange is one request and what became of it.
+type exchange struct {
+	s       *Server
+	r       *http.Request
+	w       http.ResponseWriter
+	control *http.ResponseController
+	id      string
+	route   string // as the metrics call it
+	status  int    // 0: nothing was written
+	begun   time.Time
+	job     *job // nil: nothing was generated
+	extend  time.Time
+}
+
+// ServeHTTP answers one request.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	x := &exchange{s: s, r: r, w: w, control: http.NewResponseController(w), id: requestID(r), begun: time.Now()}
+	w.Header().Set("X-Request-Id", x.id)
+	x.push()
+	defer x.done()
+	if n := s.inFlight.Add(1); n > maxRequests {
+		x.fail(diag.Errorf(diag.Overloaded, "%d requests are being answered, the most that this server takes", maxRequests))
+		return
+	}
+	handle, err := x.find()
+	if err == nil {
+		err = handle(x)
+	}
+	if err != nil {
+		x.fail(err)
+	}
+}
+
+// done ends the exchange: a panic becomes an error, and the log and the metrics hear of it.
+func (x *exchange) done() {
+	x.s.inFlight.Add(-1)
+	if p := recover(); p != nil {
+		if p == http.ErrAbortHandler {
+			panic(p)
+		}
+		x.s.log.Error("a handler has panicked", "id", x.id, "path", x.r.URL.Path, "panic", p, "stack", string(debug.Stack()))
+		x.fail(diag.Errorf(diag.Internal, "the handler failed"))
+	}
+	took := time.Since(x.begun)
+	x.s.metrics.request(x.route, x.status)
+	level := slog.LevelInfo
+	if x.route == routeHealth || x.route == routeMetrics {
+		level = slog.LevelDebug
+	}
+	attrs := []any{"id", x.id, "method", x.r.Method, "path", x.r.URL.Path, "status", x.status, "ms", took.Milliseconds()}
+	if x.job != nil {
+		attrs = append(attrs, x.job.logged()...)
+	}
+	x.s.log.Log(x.r.Context(), level, "request", attrs...)
+}
+
+// requestID is the client's, when it is short and plain, or a new one.
+func requestID(r *http.Request) string {
+	id := r.Header.Get("X-Request-Id")
+	if len(id) == 0 || len(id) > 128 {
+		return newID()
+	}
+	for _, c := range []byte(id) {
+		if c <= ' ' || c > '~' {
+			return newID()
+		}
+	}
+	return id
+}
+
+// newID is 26 random letters and digits.
+func newID() string { return rand.Text() }
+
+// header writes the status line once.
+func (x *exchange) header(status int, contentType string) {
+	x.status = status
+	x.w.Header().Set("Content-Type", contentType)
+	x.w.WriteHeader(status)
+}
+
+// json answers with a JSON text.
+func (x *exchange) json(status int, body []byte) error {
+	x.w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	x.header(status, "application/json")
+	x.push()
+	if _, err := x.w.Write(body); err != nil {
+		return gone(err)
+	}
+	return nil
+}
+
+// push gives the client time to take what is written next.
+func (x *exchange) push() {
+	if now := time.Now(); now.Sub(x.extend) > WriteTimeout/10 {
+		x.extend = now
+		_ = x.control.SetWriteDeadline(now.Add(WriteTimeout)) // a recorder in tests has none
+	}
+}
+
+// gone is the error for a connection that has ended.
+func gone(err error) error { return diag.Errorf(diag.Canceled, "the client went away").Because(err) }
+
+// fail answers with an error, unless an answer has begun.
+func (x *exchange) fail(err error) {
+	status := diag.HTTPStatus(err)
+	if status >= 500 && !diag.Is(err, diag.Overloaded) {
+		x.s.log.Error("request failed", "id", x.id, "error", detail(err))
+	} else {
+		x.s.log.Debug("request refused", "id", x.id, "error", detail(err))
+	}
+	if x.status != 0 {
+		return
+	}
+	if diag.Is(err, diag.Canceled) {
+		x.status = status // nobody reads it
+		return
+	}
+	if status == http.StatusServiceUnavailable {
+		x.w.Header().Set("Retry-After", "1")
+	}
+	if e := (*http.MaxBytesError)(nil); errors.As(err, &e) {
+		status = http.StatusRequestEntityTooLarge
+	}
+	if e := (*methodError)(nil); errors.As(err, &e) {
+		status = http.StatusMethodNotAllowed
+		x.w.Header().Set("Allow", e.allowed)
+	}
+	if status == http.StatusUnauthorized {
+		x.w.Header().Set("WWW-Authenticate", "Bearer")
+	}
+	_ = x.json(status, openai.AppendError(nil, err)) // the client may be gone
+}
+
+func detail(err error) string {
+	if e, ok := diag.As(err); ok {
+		return e.Detail()
+	}
+	return err.Error()
+}
+
+// body reads the request's body. A client that stops sending is cut off.
+func (x *exchange) body() ([]byte, error) {
+	if n := x.r.ContentLength; n > x.s.opts.MaxBody {
+		return nil, x.tooLarge(nil)
+	}
+	in := &patient{x.control, http.MaxBytesReader(x.w, x.r.Body, x.s.opts.MaxBody)}
+	buf := make([]byte, 0, min(max(x.r.ContentLength+1, 512), 1<<20))
+	for {
+		n, err := in.Read(buf[len(buf):cap(buf)])
+		buf = buf[:len(buf)+n]
+		switch {
+		case err == io.EOF:
+			_ = x.control.SetReadDeadline(time.Time{})
+			return buf, nil
+		case errors.As(err, new(*http.MaxBytesError)):
+			return nil, x.tooLarge(err)
+		case err != nil:
+			return nil, diag.Errorf(diag.Invalid, "the request body ended early").Because(err)
+		}
+		if len(buf) == cap(buf) {
+			buf = append(buf, 0)[:len(buf)]
+		}
+	}
+}
+
+func (x *exchange) tooLarge(err error) error {
+	if err == nil {
+		err = &http.MaxBytesError{Limit: x.s.opts.MaxBody}
+	}
+	return diag.Errorf(diag.Invalid, "the request body is larger than %d bytes", x.s.opts.MaxBody).Because(err)
+}
+
+// patient reads a body, giving the client BodyTimeout for each part.
+type patient struct {
+	control *http.ResponseController
+	in      io.Reader
+}
+
+func (p *patient) Read(b []byte) (int, error) {
+	_ = p.control.SetReadDeadline(time.Now().Add(BodyTimeout)) // a recorder in tests has none
+	return p.in.Read(b)
+}

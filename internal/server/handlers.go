@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package server
+
+import (
+	"net/http"
+
+	"github.com/metrale/metrale/internal/api/openai"
+	"github.com/metrale/metrale/internal/tokenizer"
+)
+
+// begin gives what every generating route needs: the model and the request's body.
+func (x *exchange) begin() (*Model, []byte, error) {
+	m, err := x.s.current()
+	if err != nil {
+		return nil, nil, err
+	}
+	body, err := x.body()
+	return m, body, err
+}
+
+func (x *exchange) chat() error {
+	m, body, err := x.begin()
+	if err != nil {
+		return err
+	}
+	r, err := openai.DecodeChat(body, m.scope())
+	if err != nil {
+		return err
+	}
+	if err := m.named(r.Model); err != nil {
+		return err
+	}
+	x.unknown(r.Unknown)
+	ids, err := m.chat(&r.Conversation)
+	if err != nil {
+		return err
+	}
+	j := x.newJob(m, &r.Params, false)
+	if err := j.add(ids, "", "messages"); err != nil {
+		return err
+	}
+	return j.run(x.newSink(openai.NewChatRenderer(x.answer(m, &r.Params, "chatcmpl-")), &r.Params, len(j.choices)))
+}
+
+func (x *exchange) completions() error {
+	m, body, err := x.begin()
+	if err != nil {
+		return err
+	}
+	r, err := openai.DecodeCompletion(body, m.scope())
+	if err != nil {
+		return err
+	}
+	if err := m.named(r.Model); err != nil {
+		return err
+	}
+	x.unknown(r.Unknown)
+	j := x.newJob(m, &r.Params, r.Echo)
+	for _, p := range r.Prompts {
+		ids, verbatim := p.IDs, ""
+		if ids == nil {
+			verbatim = p.Text
+			if ids, err = m.encode(p.Text, tokenizer.EncodeOptions{AddSpecial: r.AddSpecial}, "prompt"); err != nil {
+				return err
+			}
+		}
+		if err := j.add(ids, verbatim, "prompt"); err != nil {
+			return err
+		}
+	}
+	return j.run(x.newSink(openai.NewCompletionRenderer(x.answer(m, &r.Params, "cmpl-")), &r.Params, len(j.choices)))
+}
+
+// answer is the unchanging part of an answer.
+func (x *exchange) answer(m *Model, p *openai.Params, prefix string) *openai.Answer {
+	return &openai.Answer{ID: prefix + newID(), Created: x.begun.Unix(), Model: m.Name, Fingerprint: m.Fingerprint, Vocabulary: m.Tokenizer, Params: p}
+}
+
+// unknown logs the fields that were ignored.
+func (x *exchange) unknown(fields []string) {
+	if len(fields) > 0 {
+		x.s.log.Debug("fields ignored", "id", x.id, "fields", fields)
+	}
+}
+
+func (x *exchange) tokenize() error {
+	m, body, err := x.begin()
+	if err != nil {
+		return err
+	}
+	r, err := openai.DecodeTokenize(body)
+	if err != nil {
+		return err
+	}
+	if err := m.named(r.Model); err != nil {
+		return err
+	}
+	var ids []int32
+	if r.Conversation != nil {
+		ids, err = m.chat(r.Conversation)
+	} else {
+		ids = m.Tokenizer.Encode(r.Prompt, tokenizer.EncodeOptions{AddSpecial: r.AddSpecial})
+	}
+	if err != nil {
+		return err
+	}
+	var strs []string
+	if r.Strings {
+		strs = make([]string, len(ids))
+		for i, id := range ids {
+			strs[i], _ = m.Tokenizer.Token(id)
+		}
+	}
+	return x.json(http.StatusOK, openai.AppendTokens(nil, ids, m.Engine.Context(), strs))
+}
+
+func (x *exchange) detokenize() error {
+	m, body, err := x.begin()
+	if err != nil {
+		return err
+	}
+	r, err := openai.DecodeDetokenize(body, m.Vocab)
+	if err != nil {
+		return err
+	}
+	if err := m.named(r.Model); err != nil {
+		return err
+	}
+	return x.json(http.StatusOK, openai.AppendText(nil, m.Tokenizer.Decode(r.Tokens, false)))
+}

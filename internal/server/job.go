@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package server
+
+import (
+	"context"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/metrale/metrale/internal/api/openai"
+	"github.com/metrale/metrale/internal/api/text"
+	"github.com/metrale/metrale/internal/diag"
+	"github.com/metrale/metrale/internal/engine"
+	"github.com/metrale/metrale/internal/seq"
+)
+
+// A job is what one request generates: sequences on the engine, one per choice, and the sink that takes their text.
+type job struct {
+	x       *exchange
+	m       *Model
+	params  *openai.Params
+	echo    bool // texts begin with their prompts
+	choices []*choice
+	seed    uint64
+
+	mu    sync.Mutex // of what follows: choices are followed by goroutines of their own
+	sink  sink
+	usage openai.Usage
+	first time.Time // of the first token
+}
+
+// choice is one sequence.
+type choice struct {
+	index   int
+	request seq.Request
+	stream  *engine.Stream
+	text    *text.Stream
+	verbose string // the prompt as the client wrote it, for echo; "" when it gave ids
+}
+
+// sink takes what the choices say. All of it is called with the job's lock held.
+type sink interface {
+	// prompt takes a choice's echoed prompt, scored takes its log-probabilities.
+	prompt(index int, tokens []seq.Token)
+	piece(index int, p text.Piece, usage *openai.Usage)
+	finish(index int, f openai.Finish, usage *openai.Usage)
+	// flush ends an event of the engine; idle says that none has come for a while.
+	flush() error
+	idle() error
+	// close ends the answer; err is what went wrong, if anything did.
+	close(usage *openai.Usage, err error) error
+}
+
+func (x *exchange) newJob(m *Model, p *openai.Params, echo bool) *job {
+	j := &job{x: x, m: m, params: p, echo: echo, seed: rand.Uint64()}
+	if p.Seed != nil {
+		j.seed = uint64(*p.Seed)
+	}
+	if !m.PrefixCache {
+		j.usage.Cached = -1
+	}
+	x.job = j
+	return j
+}
+
+// add makes the choices of one prompt. field is what the client calls it.
+func (j *job) add(ids []int32, verbatim, field string) error {
+	context := j.m.Engine.Context()
+	for n := range j.params.N {
+		r := j.params.Request(ids, n, j.seed, j.m.EOS, j.echo)
+		if r.MaxTokens < 0 {
+			r.MaxTokens = max(context-len(ids), 1)
+		}
+		r.MinTokens = min(r.MinTokens, r.MaxTokens)
+		if n == 0 {
+			if err := j.m.Engine.Check(&r); err != nil {
+				return rename(err, field)
+			}
+		}
+		c := &choice{index: len(j.choices), request: r, verbose: verbatim}
+		c.text = text.New(text.Options{
+			Decoder: j.m.decoder(ids, j.echo, j.params.SkipSpecial), Stop: j.params.Stop,
+			IncludeStop: j.params.IncludeStop, MinTokens: j.params.MinTokens,
+		})
+		j.choices = append(j.choices, c)
+	}
+	j.usage.Prompt += len(ids)
+	return nil
+}
+
+// rename gives an error of the prompt the field that the client wrote it in.
+func rename(err error, field string) error {
+	if e, ok := diag.As(err); ok && (e.Param == "prompt" || e.Param == "") {
+		e.Param = field
+	}
+	return err
+}
+
+// run submits all choices and follows them to their ends.
+func (j *job) run(s sink) error {
+	if len(j.choices) > j.m.MaxSequences {
+		return diag.Errorf(diag.Invalid, "n: %d choices in all, this server takes %d", len(j.choices), j.m.MaxSequences).For("n")
+	}
+	j.sink = s
+	ctx, cancel := context.WithCancelCause(j.x.r.Context())
+	defer cancel(nil)
+	defer func() {
+		for _, c := range j.choices {
+			if c.stream != nil {
+				c.stream.Close()
+			}
+		}
+	}()
+	for _, c := range j.choices {
+		var err error
+		if c.stream, err = j.m.Engine.Submit(ctx, c.request); err != nil {
+			return err
+		}
+	}
+	var err error
+	if len(j.choices) == 1 {
+		err = j.follow(ctx, j.choices[0])
+	} else {
+		err = j.followAll(ctx, cancel)
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return s.close(&j.usage, err)
+}
+
+// followAll follows each choice in a goroutine; the first error ends the others.
+func (j *job) followAll(ctx context.Context, cancel context.CancelCauseFunc) error {
+	var all sync.WaitGroup
+	for _, c := range j.choices {
+		all.Go(func() {
+			if err := j.follow(ctx, c); err != nil {
+				cancel(err)
+			}
+		})
+	}
+	all.Wait()
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return nil
+}
+
+// follow carries the events of one choice to the sink.
+func (j *job) follow(ctx context.Context, c *choice) error {
+	next := j.firstEvent
+	for {
+		ev, err := next(ctx, c)
+		if err != nil {
+			return err
+		}
+		next = nextEvent
+		ended, err := j.event(c, &ev)
+		if err != nil || ended {
+			c.stream.Close()
+			return err
+		}
+	}
+}
+
+func nextEvent(ctx context.Context, c *choice) (seq.Event, error) { return c.stream.Next(ctx) }
+
+// idleAfter is how long a client is left without a word.
+const idleAfter = 15 * time.Second
+
+// firstEvent waits until the prompt is computed, which may take long.
+func (j *job) firstEvent(ctx context.Context, c *choice) (seq.Event, error) {
+	for {
+		wait, cancel := context.WithTimeout(ctx, idleAfter)
+		ev, err := c.stream.Next(wait)
+		cancel()
+		if !diag.Is(err, diag.Canceled) || ctx.Err() != nil {
+			return ev, err
+		}
+		j.mu.Lock()
+		err = j.sink.idle()
+		j.mu.Unlock()
+		if err != nil {
+			return ev, err
+		}
+	}
+}
+
+// event takes one event of a choice and says whether the choice has ended.
+func (j *job) event(c *choice, ev *seq.Event) (ended bool, err error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if ev.Finish == seq.Failed {
+		return true, ev.Err
+	}
+	if ev.Finish == seq.Canceled {
+		return true, diag.Errorf(diag.Canceled, "the sequence was canceled")
+	}
+	if ev.Cached > 0 && c.index%j.params.N == 0 {
+		j.usage.Cached += ev.Cached
+	}
+	if len(ev.Prompt) > 0 {
+		j.prompt(c, ev.Prompt)
+	}
+	if len(ev.Tokens) > 0 && j.first.IsZero() {
+		j.first = time.Now()
+	}
+	for _, t := range ev.Tokens {
+		if j.push(c, t) {
+			return true, j.sink.flush()
+		}
+	}
+	if ev.Finish != seq.Running {
+		j.end(c, ev)
+		return true, j.sink.flush()
+	}
+	return false, j.sink.flush()
+}
+
+// prompt hands on an echoed prompt.
+func (j *job) prompt(c *choice, tokens []seq.Token) {
+	if j.params.PromptLogprobs >= 0 {
+		j.sink.prompt(c.index, tokens)
+	}
+	if !j.echo {
+		return
+	}
+	var whole text.Piece
+	var kept []text.Token
+	for _, t := range tokens {
+		p := c.text.Prompt(t)
+		whole.Text += p.Text
+		kept = append(kept, p.Tokens...)
+	}
+	if c.verbose != "" {
+		whole.Text = c.verbose
+	}
+	whole.Tokens = kept
+	j.sink.piece(c.index, whole, &j.usage)
+}
+
+// push hands on a token, and says whether it completed a stop string.
+func (j *job) push(c *choice, t seq.Token) bool {
+	j.usage.Completion++
+	p, stopped := c.text.Push(t)
+	j.piece(c, p)
+	if stopped {
+		word, _ := c.text.Stopped()
+		j.sink.finish(c.index, openai.Finish{Reason: seq.Stopped, Stop: word, StopToken: -1}, &j.usage)
+	}
+	return stopped
+}
+
+func (j *job) piece(c *choice, p text.Piece) {
+	if p.Text != "" || len(p.Tokens) > 0 {
+		j.sink.piece(c.index, p, &j.usage)
+	}
+}
+
+// end hands on what is left when the engine has ended the sequence.
+func (j *job) end(c *choice, ev *seq.Event) {
+	f := openai.Finish{Reason: ev.Finish, StopToken: -1}
+	if ev.Finish == seq.Stopped && slices.Contains(j.params.StopTokenIDs, ev.StopToken) {
+		f.StopToken = ev.StopToken
+		unknown := float32(math.NaN()) // the engine tells no log-probability of it
+		if j.params.IncludeStop && j.push(c, seq.Token{ID: ev.StopToken, Logprob: unknown}) {
+			return
+		}
+	}
+	p, stopped := c.text.End()
+	j.piece(c, p)
+	if stopped {
+		word, _ := c.text.Stopped()
+		f = openai.Finish{Reason: seq.Stopped, Stop: word, StopToken: -1}
+	}
+	j.sink.finish(c.index, f, &j.usage)
+}
+
+// logged is what the access log says of the job.
+func (j *job) logged() []any {
+	out := []any{"prompt_tokens", j.usage.Prompt, "completion_tokens", j.usage.Completion}
+	if !j.first.IsZero() {
+		out = append(out, "ttft_ms", j.first.Sub(j.x.begun).Milliseconds())
+	}
+	return out
+}
