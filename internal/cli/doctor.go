@@ -76,7 +76,7 @@ func memoryFinding() finding {
 }
 
 func cacheFinding(env environment) finding {
-	dir := env.cacheDir()
+	dir := env.hub.Cache
 	f := finding{what: "model cache", value: dir}
 	switch info, err := os.Stat(dir); {
 	case os.IsNotExist(err):
@@ -86,7 +86,7 @@ func cacheFinding(env environment) finding {
 	case !info.IsDir():
 		f.problem = fmt.Errorf("%s is no folder", dir)
 	}
-	if env.hfOffline != "" && env.hfOffline != "0" {
+	if env.hub.Offline {
 		f.value += ", offline (HF_HUB_OFFLINE)"
 	}
 	return f

@@ -4,43 +4,30 @@ package cli
 
 import (
 	"os"
-	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/metrale/metrale/internal/diag"
+	"github.com/metrale/metrale/internal/weights/hub"
 )
 
 // environment is what met reads from the process's environment; docs/environment.md describes each variable.
 type environment struct {
-	hfHome, hfHubCache, hfEndpoint, hfToken, hfOffline string
-	cpuPath                                            string // METRALE_CPU_PATH: SIMD path lever
-	home, xdgCache                                     string
-	noColor                                            bool
+	hub     hub.Env // HF_…
+	cpuPath string  // METRALE_CPU_PATH
 }
 
-func readEnvironment() environment {
-	return environment{
-		hfHome: os.Getenv("HF_HOME"), hfHubCache: os.Getenv("HF_HUB_CACHE"), hfEndpoint: os.Getenv("HF_ENDPOINT"),
-		hfToken: os.Getenv("HF_TOKEN"), hfOffline: os.Getenv("HF_HUB_OFFLINE"),
-		cpuPath: os.Getenv("METRALE_CPU_PATH"),
-		home:    os.Getenv("HOME"), xdgCache: os.Getenv("XDG_CACHE_HOME"),
-		noColor: os.Getenv("NO_COLOR") != "",
-	}
-}
+// levers are the variables of our own.
+var levers = []string{"METRALE_CPU_PATH"}
 
-// cacheDir is where Hugging Face's clients keep repositories: HF_HUB_CACHE, else hub below HF_HOME, else below the user's cache.
-func (e environment) cacheDir() string {
-	if e.hfHubCache != "" {
-		return e.hfHubCache
+// readEnvironment refuses a METRALE_ variable that nothing reads: it is a typo, and running as if it applied would mislead.
+func readEnvironment() (environment, error) {
+	for _, entry := range os.Environ() {
+		name, _, _ := strings.Cut(entry, "=")
+		if strings.HasPrefix(name, "METRALE_") && !slices.Contains(levers, name) {
+			return environment{}, diag.Errorf(diag.Invalid, "the environment has %s, which met does not know; it knows %s", name, strings.Join(levers, ", ")).For(name)
+		}
 	}
-	return filepath.Join(e.hubHome(), "hub")
-}
-
-// hubHome is HF_HOME or its default; the token's file lies there.
-func (e environment) hubHome() string {
-	if e.hfHome != "" {
-		return e.hfHome
-	}
-	cache := e.xdgCache
-	if cache == "" {
-		cache = filepath.Join(e.home, ".cache")
-	}
-	return filepath.Join(cache, "huggingface")
+	e, err := hub.ReadEnv(os.Getenv)
+	return environment{hub: e, cpuPath: os.Getenv("METRALE_CPU_PATH")}, err
 }

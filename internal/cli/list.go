@@ -19,7 +19,7 @@ func newListCmd(env environment) *cobra.Command {
 		Use: "list", Short: "List the models in the cache", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if cacheDir == "" {
-				cacheDir = env.cacheDir()
+				cacheDir = env.hub.Cache
 			}
 			repos, err := filepath.Glob(filepath.Join(cacheDir, "models--*"))
 			if err != nil {

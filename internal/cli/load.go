@@ -57,12 +57,8 @@ func openCheckpoint(path string) (_ *checkpoint, err error) {
 
 // maxContext is the most positions that the checkpoint was made for.
 func (c *checkpoint) maxContext() int64 {
-	for _, key := range []string{"max_position_embeddings", "text_config.max_position_embeddings"} {
-		if n, ok := c.config.Tree.Get(key); ok {
-			if v, ok := n.Int(); ok && v > 0 {
-				return v
-			}
-		}
+	if n := c.instance.Dim("context"); n > 0 {
+		return n
 	}
 	return 2048
 }
@@ -97,12 +93,17 @@ func (m *model) Close() error {
 	return err
 }
 
-// load lowers the checkpoint's circuit, and loads and binds the plan.
-func (c *checkpoint) load(ctx context.Context, o modelOptions) (*model, error) {
+// lower compiles the checkpoint's circuit for a device.
+func (c *checkpoint) lower(o modelOptions) (*plan.Plan, error) {
 	if o.device != "cpu" {
 		return nil, diag.Errorf(diag.Unsupported, "no device %q: this build has cpu", o.device).For("device")
 	}
-	p, err := c.instance.Lower(c.library, catalog{c.store}, circuit.Options{Class: o.device, Compute: o.compute, KV: o.kv, Limits: o.limits, NoFusion: o.noFusion})
+	return c.instance.Lower(c.library, catalog{c.store}, circuit.Options{Class: o.device, Compute: o.compute, KV: o.kv, Limits: o.limits, NoFusion: o.noFusion})
+}
+
+// load lowers the circuit, and loads and binds the plan.
+func (c *checkpoint) load(ctx context.Context, o modelOptions) (*model, error) {
+	p, err := c.lower(o)
 	if err != nil {
 		return nil, err
 	}

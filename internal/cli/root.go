@@ -24,14 +24,16 @@ var Version = "0.1.0-dev"
 func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	root := newRoot(readEnvironment())
-	root.SetArgs(args)
-	root.SetIn(stdin)
-	root.SetOut(stdout)
-	root.SetErr(stderr)
-	err := refuseSwitchValues(root, args)
+	env, err := readEnvironment()
 	if err == nil {
-		err = root.ExecuteContext(ctx)
+		root := newRoot(env)
+		root.SetArgs(args)
+		root.SetIn(stdin)
+		root.SetOut(stdout)
+		root.SetErr(stderr)
+		if err = refuseSwitchValues(root, args); err == nil {
+			err = root.ExecuteContext(ctx)
+		}
 	}
 	if err == nil {
 		return 0

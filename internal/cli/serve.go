@@ -4,24 +4,217 @@ package cli
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"io"
+	"log/slog"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
+	"github.com/metrale/metrale/internal/circuit"
 	"github.com/metrale/metrale/internal/diag"
+	"github.com/metrale/metrale/internal/server"
 )
+
+// serveFlags are the flags of `met serve`, in the book's names.
+type serveFlags struct {
+	modelFromPath, modelName, cacheDir, gguf     string
+	bind                                         string
+	port                                         int
+	maxSeqLen, maxBatch, maxPrefill, maxNumSeqs  int
+	memoryUtilization                            float64
+	kvDType, compute, device, cpuPath, scheduler string
+	threads                                      int
+	noFusion, requireAuth, verbose               bool
+	authToken, authTokensFile                    string
+	drain                                        time.Duration
+}
+
+func (f *serveFlags) add(fs *pflag.FlagSet, env environment) {
+	fs.StringVar(&f.modelFromPath, "model-from-path", "", "serve this folder or .gguf file and look nowhere else")
+	fs.StringVar(&f.modelName, "model-name", "", "name that /v1/models reports (default: the id, or the path's last part)")
+	fs.StringVar(&f.modelName, "served-model-name", "", "the same as --model-name")
+	fs.StringVar(&f.cacheDir, "cache-dir", "", "Hugging Face cache (default: HF_HUB_CACHE, HF_HOME/hub, ~/.cache/huggingface/hub)")
+	fs.StringVar(&f.gguf, "gguf-file", "", "of a repository with GGUF files, which one: its name or a part of it, as Q4_K_M")
+	fs.StringVar(&f.bind, "bind", "127.0.0.1", "address to listen on; 0.0.0.0 for every network")
+	fs.IntVar(&f.port, "port", 8888, "port to listen on; 0 for a free one")
+	fs.IntVar(&f.maxSeqLen, "max-seq-len", 0, "most tokens of a sequence (default: the model's, at most 32768)")
+	fs.IntVar(&f.maxBatch, "max-batch-size", 8, "most sequences that run at a time")
+	fs.IntVar(&f.maxPrefill, "max-prefill-tokens", 512, "most prompt tokens in a step")
+	fs.IntVar(&f.maxNumSeqs, "max-num-seqs", 128, "most sequences that wait")
+	fs.Float64Var(&f.memoryUtilization, "gpu-memory-utilization", 0.90, "share of the device's memory that may be claimed")
+	fs.StringVar(&f.kvDType, "kv-cache-dtype", "", "element type of cached keys and values: f16, bf16 or f32 (default: the device's)")
+	fs.StringVar(&f.compute, "compute", circuit.Declared, "declared: the precision of the checkpoint; float32: as a reference computes")
+	fs.StringVar(&f.device, "device", "cpu", "device that computes")
+	fs.StringVar(&f.scheduler, "scheduler", "fifo", "scheduling policy")
+	fs.IntVar(&f.threads, "threads", 0, "CPU threads (0: all)")
+	fs.StringVar(&f.cpuPath, "cpu-path", env.cpuPath, "SIMD path: avx512, avx2 or go (default: the best of this processor)")
+	fs.BoolVar(&f.noFusion, "no-fusion", false, "lower every op alone, by the reference rules")
+	fs.BoolVar(&f.requireAuth, "require-auth", false, "ask for a bearer token")
+	fs.StringVar(&f.authToken, "auth-token", "", "the token that --require-auth accepts")
+	fs.StringVar(&f.authTokensFile, "auth-tokens-file", "", "file with accepted tokens, one a line")
+	fs.DurationVar(&f.drain, "drain-timeout", 30*time.Second, "how long running answers may go on after SIGTERM")
+	fs.BoolVar(&f.verbose, "verbose", false, "log every request")
+}
 
 // newServeCmd is `met serve`.
 func newServeCmd(env environment) *cobra.Command {
-	return &cobra.Command{
-		Use: "serve <id | path | file.gguf>", Short: "Serve a model over HTTP", Args: cobra.ExactArgs(1),
-		RunE: func(*cobra.Command, []string) error {
-			return diag.Errorf(diag.Unsupported, "this build has no server yet")
+	var f serveFlags
+	cmd := &cobra.Command{
+		Use:   "serve <id | path | file.gguf>",
+		Short: "Serve a model over HTTP",
+		Long: `Serves a model over OpenAI-compatible HTTP: a Hugging Face id (downloaded on the first use), a checkpoint folder, or a
+GGUF file. Prints "Listening on http://…" when it answers.`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			name := f.modelFromPath
+			switch {
+			case len(args) == 1 && name != "":
+				return diag.Errorf(diag.Invalid, "both a model (%s) and --model-from-path are given", args[0]).For("model-from-path")
+			case len(args) == 1:
+				name = args[0]
+			case name == "":
+				return diag.Errorf(diag.Invalid, "no model: give an id, a folder or a .gguf file; `met list` shows what is in the cache").For("model")
+			}
+			if err := f.check(cmd.Flags()); err != nil {
+				return err
+			}
+			s := &serving{flags: f, env: env, model: name, log: cmd.ErrOrStderr(), started: make(chan string, 1)}
+			go s.announce(cmd.Context(), cmd.OutOrStdout())
+			return s.run(cmd.Context())
 		},
 	}
+	f.add(cmd.Flags(), env)
+	return cmd
+}
+
+// check refuses flags that no model could run with.
+func (f *serveFlags) check(fs *pflag.FlagSet) error {
+	for _, c := range []struct {
+		flag string
+		bad  bool
+		want string
+	}{
+		{"port", f.port < 0 || f.port > 65535, "0 to 65535"},
+		{"max-seq-len", fs.Changed("max-seq-len") && f.maxSeqLen < 2, "at least 2"},
+		{"max-batch-size", f.maxBatch < 1 || f.maxBatch > 4096, "1 to 4096"},
+		{"max-prefill-tokens", f.maxPrefill < 1 || f.maxPrefill > 1<<20, "1 to 1048576"},
+		{"max-num-seqs", f.maxNumSeqs < 1, "at least 1"},
+		{"gpu-memory-utilization", !(f.memoryUtilization > 0 && f.memoryUtilization <= 1), "above 0, at most 1"},
+		{"threads", f.threads < 0, "at least 0"},
+		{"scheduler", f.scheduler != "fifo", "fifo"},
+		{"compute", f.compute != circuit.Declared && f.compute != circuit.Float32, "declared or float32"},
+		{"require-auth", f.requireAuth && f.authToken == "" && f.authTokensFile == "", "--auth-token or --auth-tokens-file beside it"},
+		{"auth-token", !f.requireAuth && (f.authToken != "" || f.authTokensFile != ""), "--require-auth beside it"},
+	} {
+		if c.bad {
+			return diag.Errorf(diag.Invalid, "--%s %s: want %s", c.flag, fs.Lookup(c.flag).Value, c.want).For(c.flag)
+		}
+	}
+	return nil
+}
+
+// tokens are the credentials that the server accepts.
+func (f *serveFlags) tokens() ([]string, error) {
+	var list []string
+	if f.authToken != "" {
+		list = append(list, f.authToken)
+	}
+	if f.authTokensFile != "" {
+		data, err := os.ReadFile(f.authTokensFile)
+		if err != nil {
+			return nil, diag.Errorf(diag.NotFound, "--auth-tokens-file %s cannot be read", f.authTokensFile).Because(err)
+		}
+		list = append(list, strings.Fields(string(data))...)
+	}
+	if f.requireAuth && len(list) == 0 {
+		return nil, diag.Errorf(diag.Invalid, "--auth-tokens-file %s has no token", f.authTokensFile).For("auth-tokens-file")
+	}
+	return list, nil
+}
+
+// serving is one run of a server, from the listener to the end of the drain.
+type serving struct {
+	flags   serveFlags
+	env     environment
+	model   string
+	log     io.Writer
+	started chan string // gets the URL when the model answers
+}
+
+// announce prints where the server listens; whoever starts it waits for this line.
+func (s *serving) announce(ctx context.Context, out io.Writer) {
+	select {
+	case url := <-s.started:
+		fmt.Fprintln(out, "Listening on", url)
+	case <-ctx.Done():
+	}
+}
+
+// run serves until ctx ends. The port answers 503 while the model loads.
+func (s *serving) run(ctx context.Context) error {
+	tokens, err := s.flags.tokens()
+	if err != nil {
+		return err
+	}
+	level := slog.LevelWarn
+	if s.flags.verbose {
+		level = slog.LevelDebug
+	}
+	logger := slog.New(slog.NewTextHandler(s.log, &slog.HandlerOptions{Level: level}))
+	listener, err := net.Listen("tcp", net.JoinHostPort(s.flags.bind, strconv.Itoa(s.flags.port)))
+	if err != nil {
+		return diag.Errorf(diag.IO, "cannot listen on %s:%d: %w", s.flags.bind, s.flags.port, err)
+	}
+	srv := server.New(server.Options{Version: Version, Tokens: tokens, Log: logger})
+	ended := make(chan error, 1)
+	go func() { ended <- srv.Serve(listener) }()
+
+	m, err := s.load(ctx)
+	if err != nil {
+		srv.Shutdown(context.Background())
+		<-ended
+		return err
+	}
+	srv.Ready(m)
+	s.started <- "http://" + listener.Addr().String()
+
+	select {
+	case err = <-ended:
+	case <-ctx.Done():
+		grace, cancel := context.WithTimeout(context.Background(), s.flags.drain)
+		err = srv.Shutdown(grace)
+		cancel()
+		if errors.Is(err, context.DeadlineExceeded) {
+			fmt.Fprintf(s.log, "met: requests were still running after %v\n", s.flags.drain)
+			err = nil
+		}
+		<-ended
+	}
+	return errors.Join(err, m.Engine.Close())
 }
 
 // serveForChat serves a model on a free port for as long as a conversation lasts and gives its URL.
 func serveForChat(ctx context.Context, env environment, model string, log io.Writer) (url string, stop func(), err error) {
-	return "", nil, diag.Errorf(diag.Unsupported, "this build has no server yet")
+	var f serveFlags
+	fs := pflag.NewFlagSet("serve", pflag.ContinueOnError)
+	f.add(fs, env)
+	f.port = 0
+	ctx, cancel := context.WithCancel(ctx)
+	s := &serving{flags: f, env: env, model: model, log: log, started: make(chan string, 1)}
+	ended := make(chan error, 1)
+	go func() { ended <- s.run(ctx) }()
+	select {
+	case url = <-s.started:
+		return url, func() { cancel(); <-ended }, nil
+	case err = <-ended:
+		cancel()
+		return "", nil, err
+	}
 }

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/metrale/metrale/internal/api/openai"
+	"github.com/metrale/metrale/internal/diag"
+	"github.com/metrale/metrale/internal/engine"
+	"github.com/metrale/metrale/internal/modelconf"
+	"github.com/metrale/metrale/internal/plan"
+	"github.com/metrale/metrale/internal/server"
+	"github.com/metrale/metrale/internal/tensor"
+	"github.com/metrale/metrale/internal/tokenizer"
+	"github.com/metrale/metrale/internal/weights/hub"
+)
+
+// defaultContext bounds --max-seq-len when it is not given.
+const defaultContext = 32768
+
+// load brings the model onto the device and starts its engine.
+func (s *serving) load(ctx context.Context) (*server.Model, error) {
+	bars := newProgress(s.log)
+	defer bars.close()
+	path, err := s.resolve(ctx, bars)
+	if err != nil {
+		return nil, err
+	}
+	c, err := openCheckpoint(path)
+	if err != nil {
+		return nil, err
+	}
+	defer c.store.Close()
+	tok, err := c.tokenizer()
+	if err != nil {
+		return nil, err
+	}
+	template, err := c.template(tok)
+	if err != nil {
+		return nil, err
+	}
+	o, err := s.fit(c)
+	if err != nil {
+		return nil, err
+	}
+	o.progress = bars.loading
+	m, err := c.load(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	f := &s.flags
+	vocab := min(m.Limits().Vocab, tok.VocabSize())
+	e, err := engine.New(m, engine.Options{MaxBatch: f.maxBatch, MaxQueue: f.maxNumSeqs, MaxPrefillTokens: f.maxPrefill,
+		MaxContext: int(o.limits.Pages * pageSize), Vocab: vocab})
+	if err != nil {
+		m.Close()
+		return nil, err
+	}
+	g := c.config.Generation
+	return &server.Model{
+		Name: s.name(), Created: time.Now(), Engine: e, Tokenizer: tok, Template: template, EOS: endTokens(&g, tok), Vocab: vocab,
+		Defaults: openai.Defaults{Temperature: g.Temperature, TopP: g.TopP, MinP: g.MinP, RepetitionPenalty: g.RepetitionPenalty, TopK: g.TopK},
+		PageSize: pageSize, MaxSequences: f.maxBatch + f.maxNumSeqs, Fingerprint: "met-" + m.plan.Digest()[:12],
+	}, nil
+}
+
+// resolve gives the model's path: itself if it is one, else that of the hub's cache.
+func (s *serving) resolve(ctx context.Context, bars *progress) (string, error) {
+	if _, err := os.Stat(s.model); err == nil || s.flags.modelFromPath != "" {
+		return s.model, err
+	}
+	if _, err := hub.ParseID(s.model); err != nil || strings.HasSuffix(s.model, ".gguf") {
+		return "", diag.Errorf(diag.NotFound, "%q is neither a file, a folder nor an id as org/name", s.model).For("model").Because(err)
+	}
+	env := s.env.hub
+	if s.flags.cacheDir != "" {
+		env.Cache = s.flags.cacheDir
+	}
+	warn := func(msg string) { fmt.Fprintln(s.log, "met:", msg) }
+	return hub.Resolve(ctx, s.model, hub.Options{Env: env, GGUF: s.flags.gguf, Progress: bars.download, Warn: warn})
+}
+
+// name is what /v1/models reports.
+func (s *serving) name() string {
+	if s.flags.modelName != "" {
+		return s.flags.modelName
+	}
+	if _, err := os.Stat(s.model); err != nil {
+		return s.model
+	}
+	path, err := filepath.Abs(s.model)
+	if err != nil {
+		path = s.model
+	}
+	return strings.TrimSuffix(filepath.Base(path), ".gguf")
+}
+
+// fit chooses the sizes of steps and of the KV pool: every place of the batch gets the whole context if memory allows, else
+// the pool takes the memory that may be claimed, and what does not fit waits.
+func (s *serving) fit(c *checkpoint) (modelOptions, error) {
+	f := &s.flags
+	kv, ok := tensor.None, true
+	if f.kvDType != "" {
+		kv, ok = tensor.ParseDType(f.kvDType)
+	}
+	if !ok || kv != tensor.None && kv != tensor.F16 && kv != tensor.BF16 && kv != tensor.F32 {
+		return modelOptions{}, diag.Errorf(diag.Invalid, "--kv-cache-dtype %s: want f16, bf16 or f32", f.kvDType).For("kv-cache-dtype")
+	}
+	longest := c.maxContext()
+	length := int64(f.maxSeqLen)
+	switch {
+	case length == 0:
+		length = min(longest, defaultContext)
+	case length > longest:
+		return modelOptions{}, diag.Errorf(diag.Invalid, "--max-seq-len %d: the model was made for %d tokens", length, longest).For("max-seq-len")
+	}
+	rows := int64(max(f.maxPrefill, f.maxBatch))
+	o := modelOptions{device: f.device, threads: f.threads, simd: f.cpuPath, compute: f.compute, kv: kv, noFusion: f.noFusion, slots: f.maxBatch,
+		limits: plan.Limits{Rows: rows, Seqs: int64(f.maxBatch), Outs: min(rows, int64(max(f.maxBatch, 16))), PageSize: pageSize, Pages: pagesFor(length)}}
+	p, err := c.lower(o)
+	if err != nil {
+		return modelOptions{}, err
+	}
+	budget := int64(f.memoryUtilization*float64(hostMemory())) - c.store.TotalBytes() - p.Arena
+	page := pageBytes(p)
+	pages := o.limits.Pages * int64(f.maxBatch)
+	if page > 0 {
+		pages = min(pages, budget/page)
+	}
+	if pages < o.limits.Pages {
+		if f.maxSeqLen != 0 || pages < 1 {
+			return modelOptions{}, diag.Errorf(diag.Invalid, "--max-seq-len %d needs %s for one sequence's keys and values, %s are left of the memory that may be claimed",
+				length, byteCount(o.limits.Pages*page), byteCount(max(budget, 0))).For("max-seq-len")
+		}
+		o.limits.Pages = pages
+	}
+	fmt.Fprintf(s.log, "context %d tokens, KV pool %d tokens (%s in %v), weights %s\n", o.limits.Pages*pageSize, pages*pageSize, byteCount(pages*page), p.KV, byteCount(c.store.TotalBytes()))
+	o.pages = int(max(pages, 1))
+	return o, nil
+}
+
+func pagesFor(tokens int64) int64 { return (tokens + pageSize - 1) / pageSize }
+
+// pageBytes is what a page of all layers takes.
+func pageBytes(p *plan.Plan) (n int64) {
+	for _, s := range p.States {
+		if s.Kind == plan.Paged {
+			n += s.DType.Bytes(s.Axes.Shape().Elems() * pageSize)
+		}
+	}
+	return n
+}
+
+// hostMemory is the machine's memory in bytes.
+func hostMemory() int64 {
+	var info unix.Sysinfo_t
+	if err := unix.Sysinfo(&info); err != nil {
+		return 0
+	}
+	return int64(info.Totalram) * int64(info.Unit)
+}
+
+// tokenizer is the checkpoint's.
+func (c *checkpoint) tokenizer() (*tokenizer.Tokenizer, error) {
+	if c.files.GGUF != nil {
+		return tokenizer.FromGGUF(vocabulary{c.files.GGUF})
+	}
+	data, ok := c.files.Side["tokenizer.json"]
+	if !ok {
+		return nil, diag.Errorf(diag.NotFound, "%s has no tokenizer.json", c.files.Path)
+	}
+	return tokenizer.FromJSON(data, c.files.Side["tokenizer_config.json"])
+}
+
+// vocabulary shows GGUF metadata to the tokenizer.
+type vocabulary struct{ *modelconf.Metadata }
+
+func (v vocabulary) String(key string) (string, bool) { return v.Str(key) }
+
+func (v vocabulary) Floats(key string) ([]float32, bool) {
+	list, ok := v.Values[key].([]float32)
+	return list, ok
+}
+
+// endTokens end a text: those of generation_config.json, else the tokenizer's.
+func endTokens(g *modelconf.Generation, tok *tokenizer.Tokenizer) []int32 {
+	var list []int32
+	for _, id := range g.EOS {
+		list = append(list, int32(id))
+	}
+	if id, ok := tok.EOS(); ok {
+		list = append(list, id)
+	}
+	slices.Sort(list)
+	return slices.Compact(list)
+}
