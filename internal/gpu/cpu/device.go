@@ -56,8 +56,9 @@ func Open(o Options) (*Device, error) {
 			Threads: p.Workers(),
 		},
 	}
-	if d.linear.SetPath(level.String()) != nil {
-		_ = d.linear.SetPath(vec.Go.String())
+	if err := d.linear.SetPath(level.String()); err != nil {
+		p.Close()
+		return nil, diag.Errorf(diag.Internal, "%w", err)
 	}
 	return d, nil
 }
