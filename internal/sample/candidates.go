@@ -2,7 +2,11 @@
 
 package sample
 
-import "math"
+import (
+	"cmp"
+	"math"
+	"slices"
+)
 
 // candidates are the tokens that may still be drawn, in order of id.
 type candidates struct {
@@ -113,22 +117,50 @@ func (c *candidates) keepMass(mass float64) {
 	c.sum()
 }
 
-// The order (x falling, id rising) is never sorted out. boundary histograms x linearly and finds the bucket in which the
-// head ends; among that bucket's few tokens it finds the last key digit by digit. key rises as x falls.
+// key rises as x falls.
 func key(x float32) uint32 { return math.Float32bits(abs(x)) }
 
-// digits are those of a key, the highest first.
-var digits = [3]struct{ shift, bits int }{{20, 11}, {9, 11}, {0, 9}}
+// fewMembers is how many tokens are sorted without a histogram first.
+const fewMembers = 128
 
-// boundary finds the shortest head in order that weighs at least goal; ws nil counts each token as 1. It gives the key of
-// the head's last token and how many tokens of that key belong to it.
+// boundary finds the shortest head in the order (x falling, id rising) that weighs at least goal; ws nil counts each token
+// as 1. It gives the key of the head's last token and how many tokens of that key belong to it. Only the tokens of one
+// bucket of a histogram over x, the one in which the head ends, are sorted.
 func (c *candidates) boundary(goal float64, ws []float32) (last uint32, ties int) {
-	weight := func(i int32) float64 {
-		if ws == nil {
-			return 1
+	c.members = c.members[:0]
+	before := 0.0 // weight of what comes before the members
+	if len(c.xs) <= fewMembers {
+		for i := range c.xs {
+			c.members = append(c.members, int32(i))
 		}
-		return float64(ws[i])
+	} else {
+		before = c.crossing(goal, ws)
 	}
+	slices.SortFunc(c.members, func(a, b int32) int {
+		return cmp.Or(cmp.Compare(key(c.xs[a]), key(c.xs[b])), cmp.Compare(a, b))
+	})
+	for _, i := range c.members {
+		if k := key(c.xs[i]); k == last {
+			ties++
+		} else {
+			last, ties = k, 1
+		}
+		if before += weight(ws, i); before >= goal {
+			break
+		}
+	}
+	return last, ties
+}
+
+func weight(ws []float32, i int32) float64 {
+	if ws == nil {
+		return 1
+	}
+	return float64(ws[i])
+}
+
+// crossing makes members the tokens of the bucket in which the head ends, and gives the weight before it.
+func (c *candidates) crossing(goal float64, ws []float32) float64 {
 	least := float32(-1e-30)
 	for _, x := range c.xs {
 		if x < least {
@@ -138,49 +170,25 @@ func (c *candidates) boundary(goal float64, ws []float32) (last uint32, ties int
 	scale := float32(len(c.bucket)-1) / least
 	clear(c.bucket[:])
 	for i, x := range c.xs {
-		c.bucket[uint32(int32(x*scale))%uint32(len(c.bucket))] += weight(int32(i))
+		c.bucket[uint32(int32(x*scale))%uint32(len(c.bucket))] += weight(ws, int32(i))
 	}
-	at, before := c.reach(0, goal)
-	c.members = c.members[:0]
-	for i, x := range c.xs {
-		if int(int32(x*scale)) == at {
-			c.members = append(c.members, int32(i))
-		}
-	}
-	for _, d := range digits {
-		clear(c.bucket[:])
-		high := last >> (d.shift + d.bits)
-		for _, i := range c.members {
-			if k := key(c.xs[i]); k>>(d.shift+d.bits) == high {
-				c.bucket[k>>d.shift&(1<<d.bits-1)] += weight(i)
-			}
-		}
-		at, before = c.reach(before, goal)
-		last |= uint32(at) << d.shift
-	}
-	for _, i := range c.members {
-		if key(c.xs[i]) == last && (before < goal || ties == 0) {
-			ties++
-			before += weight(i)
-		}
-	}
-	return last, ties
-}
-
-// reach is the bucket with which the sum, which is before at first, reaches goal, and the sum before that bucket. The last
-// bucket with anything in it ends the search even when rounding left the sum below goal.
-func (c *candidates) reach(before, goal float64) (at int, _ float64) {
-	filled := before
+	// The last bucket with anything in it is the one when rounding leaves the sum below goal.
+	at, before, filled := int32(0), 0.0, 0.0
 	for b, w := range c.bucket {
 		if w == 0 {
 			continue
 		}
-		at, before, filled = b, filled, filled+w
+		at, before, filled = int32(b), filled, filled+w
 		if filled >= goal {
 			break
 		}
 	}
-	return at, before
+	for i, x := range c.xs {
+		if int32(x*scale) == at {
+			c.members = append(c.members, int32(i))
+		}
+	}
+	return before
 }
 
 // keep drops the tokens whose key is beyond last, and those of that key beyond the first so many.

@@ -28,7 +28,7 @@ func TestRandomHistories(t *testing.T) {
 
 // TestManyHistories plays more of them, without shrinking.
 func TestManyHistories(t *testing.T) {
-	for seed := range uint64(5000) {
+	for seed := range uint64(2000) {
 		r := rand.New(rand.NewPCG(seed, 0))
 		play(func(format string, args ...any) {
 			t.Helper()
