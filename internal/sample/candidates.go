@@ -137,7 +137,7 @@ func (c *candidates) boundary(goal float64, ws []float32) (last uint32, ties int
 		before = c.crossing(goal, ws)
 	}
 	slices.SortFunc(c.members, func(a, b int32) int {
-		return cmp.Or(cmp.Compare(key(c.xs[a]), key(c.xs[b])), cmp.Compare(a, b))
+		return cmp.Compare(key(c.xs[a]), key(c.xs[b])) // equal ones weigh the same, and keep takes the first of them
 	})
 	for _, i := range c.members {
 		if k := key(c.xs[i]); k == last {
