@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
@@ -52,6 +53,8 @@ func (s *serving) load(ctx context.Context) (*server.Model, error) {
 	if err != nil {
 		return nil, err
 	}
+	c.files = nil // a vocabulary's worth of strings
+	debug.FreeOSMemory()
 	o.progress = bars.loading
 	m, err := c.load(ctx, o)
 	if err != nil {

@@ -17,7 +17,7 @@ type binder struct {
 	model   *Model
 	opts    Options
 	arena   gpu.Buffer
-	weights map[string]packed // by weightKey
+	weights map[string]*loadJob // by weightKey
 	states  map[string]gpu.Buffer
 	consts  map[string]gpu.Buffer
 }
@@ -72,11 +72,8 @@ func (b *binder) arg(p *plan.Plan, a plan.Arg) (gpu.Arg, error) {
 		arg.Buf, arg.Off, arg.DType, arg.Axes = b.arena, x.Offset, x.DType, x.Axes
 	case plan.ArgWeight:
 		w := p.Weights[a.Index]
-		pk, ok := b.weights[weightKey(&w)]
-		if !ok {
-			return arg, diag.Errorf(diag.Internal, "weight %s was not loaded", w.Name)
-		}
-		arg.Buf, arg.Off, arg.DType, arg.Axes, arg.Layout = pk.buf, pk.off, w.DType, w.Axes, w.Layout
+		j := b.weights[weightKey(&w)]
+		arg.Buf, arg.Off, arg.DType, arg.Axes, arg.Layout = j.dst, j.off, w.DType, w.Axes, w.Layout
 		if w.Layout == layoutF32 {
 			arg.DType = tensor.F32
 		}

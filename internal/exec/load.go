@@ -25,37 +25,39 @@ type Store interface {
 const layoutF32 = "f32"
 
 // chunk is how many stored bytes are read and packed at a time.
-const chunk = 4 << 20
-
-// packed is a weight in device memory.
-type packed struct {
-	buf gpu.Buffer
-	off int64
-}
+const chunk = 1 << 20
 
 // weightKey is equal for two weights that may share memory: the same rows in the same layout. A tied output matrix is one.
 func weightKey(w *plan.Weight) string { return w.Layout + "\x00" + strings.Join(w.Sources, "\x00") }
 
-// loadWeights packs each weight of the plans once, on all cores.
+// loadWeights packs each weight of the plans once, on all cores, into one buffer: large pages cover it, and freeing is one call.
 func (b *binder) loadWeights(ctx context.Context, plans []*plan.Plan) error {
 	var jobs []*loadJob
-	var total int64
+	var stored, size int64
 	for _, p := range plans {
 		for i := range p.Weights {
 			w := &p.Weights[i]
 			if _, ok := b.weights[weightKey(w)]; ok {
 				continue
 			}
-			j, err := b.newJob(w)
+			j, err := b.newJob(w, size)
 			if err != nil {
 				return diag.Errorf(diag.CodeOf(err), "weight %s: %w", w.Name, err)
 			}
-			b.weights[weightKey(w)] = packed{buf: j.dst}
+			b.weights[weightKey(w)] = j
 			jobs = append(jobs, j)
-			total += w.DType.Bytes(w.Axes.Shape().Elems())
+			stored += w.DType.Bytes(w.Axes.Shape().Elems())
+			size += (j.size + 63) &^ 63
 		}
 	}
-	return b.runJobs(ctx, jobs, total)
+	buf, err := b.alloc("weights", size)
+	if err != nil {
+		return err
+	}
+	for _, j := range jobs {
+		j.dst = buf
+	}
+	return b.runJobs(ctx, jobs, stored)
 }
 
 // runJobs hands the weights out to one goroutine per core and stops at the first error.
@@ -106,11 +108,13 @@ type loadJob struct {
 	w      *plan.Weight
 	layout gpu.Layout
 	dst    gpu.Buffer
+	off    int64 // of the packed weight in dst, 64-byte aligned
+	size   int64 // packed
 	// The weight as matrices of rows: [matrices][rows][bytes of a row].
 	matrices, rows, rowBytes int64
 }
 
-func (b *binder) newJob(w *plan.Weight) (*loadJob, error) {
+func (b *binder) newJob(w *plan.Weight, off int64) (*loadJob, error) {
 	layout, err := b.opts.Device.Layout(w.Layout)
 	if err != nil {
 		return nil, err
@@ -120,7 +124,7 @@ func (b *binder) newJob(w *plan.Weight) (*loadJob, error) {
 	if err != nil {
 		return nil, err
 	}
-	j := &loadJob{w: w, layout: layout, matrices: 1, rows: 1}
+	j := &loadJob{w: w, layout: layout, off: off, size: size, matrices: 1, rows: 1}
 	last := len(shape) - 1
 	switch {
 	case last >= 2:
@@ -129,9 +133,6 @@ func (b *binder) newJob(w *plan.Weight) (*loadJob, error) {
 		j.rows = shape[0]
 	}
 	j.rowBytes = w.DType.Bytes(shape.Elems() / (j.matrices * j.rows))
-	if j.dst, err = b.alloc(w.Name, size); err != nil {
-		return nil, err
-	}
 	return j, j.checkSources(b.opts.Store)
 }
 
@@ -172,7 +173,7 @@ func (j *loadJob) run(ctx context.Context, store Store, buf []byte, progress fun
 			if err := src.read(buf); err != nil {
 				return err
 			}
-			if err := j.layout.Pack(j.dst, 0, j.w.DType, j.w.Axes.Shape(), m, row, n, buf); err != nil {
+			if err := j.layout.Pack(j.dst, j.off, j.w.DType, j.w.Axes.Shape(), m, row, n, buf); err != nil {
 				return err
 			}
 			progress(int64(len(buf)))

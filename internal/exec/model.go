@@ -63,7 +63,7 @@ func Load(ctx context.Context, o Options) (_ *Model, err error) {
 	logits := last.Buffers[last.Logits]
 	m.limits = Limits{Limits: last.Limits, Vocab: int(logits.Axes[len(logits.Axes)-1].Size), NumPages: o.NumPages, NumSlots: o.NumSlots}
 
-	b := &binder{model: m, opts: o, weights: map[string]packed{}, states: map[string]gpu.Buffer{}, consts: map[string]gpu.Buffer{}}
+	b := &binder{model: m, opts: o, weights: map[string]*loadJob{}, states: map[string]gpu.Buffer{}, consts: map[string]gpu.Buffer{}}
 	if m.step, err = newStepBlock(b.alloc, last.Limits); err != nil {
 		return nil, err
 	}

@@ -3,6 +3,7 @@
 package cpu
 
 import (
+	"sync"
 	"unsafe"
 
 	"github.com/metrale/metrale/internal/diag"
@@ -19,6 +20,17 @@ type buffer struct {
 	name string
 	data []byte
 	free func() error // unmaps; nil for Go memory
+	full sync.Once    // dense was called
+}
+
+// dense says that the whole buffer will be written, as a weight is: huge pages save address translations. A pool that fills
+// page by page must not have them, since each would bring in 2 MiB at the first touch.
+func (b *buffer) dense() {
+	b.full.Do(func() {
+		if b.free != nil {
+			adviseHuge(b.data)
+		}
+	})
 }
 
 var _ gpu.HostBuffer = (*buffer)(nil)

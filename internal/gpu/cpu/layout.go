@@ -112,6 +112,7 @@ func (l *layout) Pack(dst gpu.Buffer, off int64, d tensor.DType, shape tensor.Sh
 	case rows == 0:
 		return nil
 	default:
+		buf.dense()
 		return l.pack(buf.data[off+m*one:off+(m+1)*one], d, n, k, row, src)
 	}
 }
