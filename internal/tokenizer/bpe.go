@@ -21,56 +21,68 @@ type bpe struct {
 	whole *vocab // ignore_merges: a piece that is one of these texts is that token; nil otherwise
 }
 
-const noRank = ^uint32(0)
-
-// mergeTable finds the rank of a pair of tokens, by open addressing.
+// mergeTable finds what a pair of tokens merges into, by open addressing.
 //
-//	slot  left id (21 bits) | right id (21) | rank (22); all ones: empty
+//	slots   pair; rank and result. A rank is at most maxMerges, and noRank in an empty slot
+//	filter  a bit for each pair's hash. Most pairs of a text do not merge; the filter is small enough to say so from a near
+//	        cache, where the slots are not
 type mergeTable struct {
-	slots  []uint64
-	shift  int     // from a hash to an index
-	result []int32 // by rank: the token that the pair merges into
+	slots  []mergeSlot
+	filter []uint64
+	shift  int // from a hash to a slot
+	fshift int // and to a bit of the filter
+	ranks  int // given so far
 }
 
-const (
-	rankBits = 22
-	rankMask = 1<<rankBits - 1
-	noSlot   = ^uint64(0)
-)
+type mergeSlot struct {
+	pair uint64 // left id << 32 | right id
+	merge
+}
+
+// merge is the rank of a pair and the token that it becomes.
+type merge struct {
+	rank   uint32
+	result int32
+}
+
+const noRank = ^uint32(0)
 
 func newMergeTable(n int) mergeTable {
 	size := bits.Len(uint(n + n/2 + 8))
-	t := mergeTable{slots: make([]uint64, 1<<size), shift: 64 - size, result: make([]int32, 0, n)}
+	fsize := min(size+2, 22)
+	t := mergeTable{slots: make([]mergeSlot, 1<<size), filter: make([]uint64, 1<<fsize/64+1), shift: 64 - size, fshift: 64 - fsize}
 	for i := range t.slots {
-		t.slots[i] = noSlot
+		t.slots[i].rank = noRank
 	}
 	return t
 }
 
-func pairKey(left, right int32) uint64 { return uint64(left)<<21 | uint64(right) }
+func pairOf(left, right int32) uint64 { return uint64(left)<<32 | uint64(right) }
 
 // add gives the next rank to a pair. A pair that comes twice keeps its last rank.
 func (t *mergeTable) add(left, right, result int32) {
-	key, rank := pairKey(left, right), uint64(len(t.result))
-	t.result = append(t.result, result)
+	pair := pairOf(left, right)
+	h := mix(pair, 0)
+	t.filter[h>>t.fshift>>6] |= 1 << (h >> t.fshift & 63)
 	mask := len(t.slots) - 1
-	i := int(key * mix1 >> t.shift)
-	for t.slots[i] != noSlot && t.slots[i]>>rankBits != key {
+	i := int(h >> t.shift)
+	for t.slots[i].rank != noRank && t.slots[i].pair != pair {
 		i = (i + 1) & mask
 	}
-	t.slots[i] = key<<rankBits | rank
+	t.slots[i] = mergeSlot{pair, merge{uint32(t.ranks), result}}
+	t.ranks++
 }
 
-// rank is the pair's rank, or noRank.
-func (t *mergeTable) rank(left, right int32) uint32 {
-	key := pairKey(left, right)
-	for i := int(key * mix1 >> t.shift); ; i = (i + 1) & (len(t.slots) - 1) {
-		slot := t.slots[i]
-		if slot>>rankBits == key {
-			return uint32(slot & rankMask)
-		}
-		if slot == noSlot {
-			return noRank
+// find is the pair's merge; its rank is noRank if there is none.
+func (t *mergeTable) find(left, right int32) merge {
+	pair := pairOf(left, right)
+	h := mix(pair, 0)
+	if t.filter[h>>t.fshift>>6]>>(h>>t.fshift&63)&1 == 0 {
+		return merge{noRank, 0}
+	}
+	for i := int(h >> t.shift); ; i = (i + 1) & (len(t.slots) - 1) {
+		if slot := &t.slots[i]; slot.pair == pair || slot.rank == noRank {
+			return slot.merge
 		}
 	}
 }
@@ -156,18 +168,23 @@ func (m *bpe) hasBytes(s string) bool {
 	return true
 }
 
-// merger merges symbols in place. Its arrays are kept between words.
+// merger merges symbols. Its arrays are kept between words.
 type merger struct {
-	ids  []int32
-	rank []uint32 // of the pair of each symbol with the next one
+	ids []int32
 
-	// Only for long words: a list of the symbols still there, and a heap of rank<<32 | position.
+	// For short words: by position of a symbol. A symbol that was merged into the one on its left is gone.
+	prev8, next8 [maxShort]uint8
+	key          [maxShort]uint32 // rank of the pair with the next symbol << 6 | position
+	result       [maxShort]int32  // what that pair becomes
+
+	// For long words: the same, and a heap of rank<<32 | position.
+	merges     []merge
 	prev, next []int32
 	heap       []uint64
 }
 
-// longWord is the number of symbols from which a heap beats looking for the lowest rank again and again.
-const longWord = 48
+// maxShort is the number of symbols up to which looking through all pairs for the lowest rank beats a heap.
+const maxShort = 64
 
 // encode appends the tokens of a piece.
 func (g *merger) encode(dst []int32, m *bpe, piece string) []int32 {
@@ -177,93 +194,111 @@ func (g *merger) encode(dst []int32, m *bpe, piece string) []int32 {
 		}
 	}
 	g.ids = m.symbols(g.ids[:0], piece)
-	if len(g.ids) < 2 {
+	switch n := len(g.ids); {
+	case n < 2:
 		return append(dst, g.ids...)
-	}
-	if len(g.ids) < longWord {
-		return append(dst, g.short(&m.merges)...)
+	case n <= maxShort:
+		return g.short(dst, &m.merges)
 	}
 	return g.long(dst, &m.merges)
 }
 
-func (g *merger) ranks(t *mergeTable) []uint32 {
-	n := len(g.ids)
-	if cap(g.rank) < n {
-		g.rank = make([]uint32, n, n+n/2)
+// short merges by repeated search of the lowest key, which is the lowest rank's leftmost pair.
+func (g *merger) short(dst []int32, t *mergeTable) []int32 {
+	const none = uint32((maxMerges + 1) << 6)
+	ids := g.ids
+	n := len(ids)
+	for i := range n - 1 {
+		g.pair(t, i, ids[i], ids[i+1])
+		g.prev8[i+1], g.next8[i] = uint8(i), uint8(i+1)
 	}
-	rank := g.rank[:n]
-	for i := 0; i+1 < n; i++ {
-		rank[i] = t.rank(g.ids[i], g.ids[i+1])
+	g.next8[n-1] = uint8(n)
+	keys := g.key[:(n+3)&^3]
+	for i := n - 1; i < len(keys); i++ {
+		keys[i] = none
 	}
-	rank[n-1] = noRank
-	return rank
+	for {
+		a, b, c, d := none, none, none, none
+		for k := keys; len(k) >= 4; k = k[4:] {
+			a, b, c, d = min(a, k[0]), min(b, k[1]), min(c, k[2]), min(d, k[3])
+		}
+		best := min(a, b, c, d)
+		if best >= none {
+			break
+		}
+		at := int(best & (maxShort - 1))
+		right := int(g.next8[at])
+		after := int(g.next8[right])
+		id := g.result[at]
+		ids[at] = id
+		keys[right] = none
+		g.next8[at] = uint8(after)
+		if after < n {
+			g.prev8[after] = uint8(at)
+			g.pair(t, at, id, ids[after])
+		} else {
+			keys[at] = none
+		}
+		if at > 0 {
+			before := int(g.prev8[at])
+			g.pair(t, before, ids[before], id)
+		}
+	}
+	for i := 0; i < n; i = int(g.next8[i]) {
+		dst = append(dst, ids[i])
+	}
+	return dst
 }
 
-// short merges by repeated search of the lowest rank.
-func (g *merger) short(t *mergeTable) []int32 {
-	ids, rank := g.ids, g.ranks(t)
-	for {
-		best, at := noRank, 0
-		for i, r := range rank {
-			if r < best {
-				best, at = r, i
-			}
-		}
-		if best == noRank {
-			return ids
-		}
-		ids[at] = t.result[best]
-		n := len(ids) - 1
-		copy(ids[at+1:], ids[at+2:])
-		copy(rank[at:], rank[at+1:])
-		ids, rank = ids[:n], rank[:n]
-		if at > 0 {
-			rank[at-1] = t.rank(ids[at-1], ids[at])
-		}
-		if at+1 < n {
-			rank[at] = t.rank(ids[at], ids[at+1])
-		}
-	}
+// pair notes what the pair at a position becomes.
+func (g *merger) pair(t *mergeTable, at int, left, right int32) {
+	m := t.find(left, right)
+	g.key[at] = min(m.rank, maxMerges+1)<<6 | uint32(at)
+	g.result[at] = m.result
 }
 
 // long merges with a heap, in n log n.
 func (g *merger) long(dst []int32, t *mergeTable) []int32 {
-	ids, rank := g.ids, g.ranks(t)
+	ids := g.ids
 	n := len(ids)
-	if cap(g.prev) < n {
-		g.prev, g.next = make([]int32, n), make([]int32, n)
+	if len(g.prev) < n {
+		g.prev, g.next, g.merges = make([]int32, n), make([]int32, n), make([]merge, n)
 	}
-	prev, next := g.prev[:n], g.next[:n]
+	prev, next, merges := g.prev[:n], g.next[:n], g.merges[:n]
 	heap := g.heap[:0]
 	for i := range ids {
 		prev[i], next[i] = int32(i-1), int32(i+1)
-		if rank[i] != noRank {
-			heap = append(heap, uint64(rank[i])<<32|uint64(i))
+		merges[i].rank = noRank
+		if i+1 < n {
+			merges[i] = t.find(ids[i], ids[i+1])
+		}
+		if merges[i].rank != noRank {
+			heap = append(heap, uint64(merges[i].rank)<<32|uint64(i))
 		}
 	}
 	heapify(heap)
 	push := func(i int32) {
-		rank[i] = t.rank(ids[i], ids[next[i]])
-		if rank[i] != noRank {
-			heap = heapPush(heap, uint64(rank[i])<<32|uint64(i))
+		merges[i] = t.find(ids[i], ids[next[i]])
+		if merges[i].rank != noRank {
+			heap = heapPush(heap, uint64(merges[i].rank)<<32|uint64(i))
 		}
 	}
 	for len(heap) > 0 {
 		var top uint64
 		top, heap = heapPop(heap)
-		at, r := int32(uint32(top)), uint32(top>>32)
-		if rank[at] != r { // the pair is no more
+		at := int32(uint32(top))
+		if merges[at].rank != uint32(top>>32) { // the pair is no more
 			continue
 		}
 		right := next[at]
-		ids[at] = t.result[r]
-		rank[right], ids[right] = noRank, -1
+		ids[at] = merges[at].result
+		merges[right].rank, ids[right] = noRank, -1
 		next[at] = next[right]
 		if int(next[at]) < n {
 			prev[next[at]] = at
 			push(at)
 		} else {
-			rank[at] = noRank
+			merges[at].rank = noRank
 		}
 		if prev[at] >= 0 {
 			push(prev[at])

@@ -104,9 +104,6 @@ func (m *bpe) fillSymbols(v *vocab) bool {
 
 // wholeTokens is the vocabulary by what pieces look like: bytes, for a byte-level model.
 func (m *bpe) wholeTokens(v *vocab) *vocab {
-	if !m.byteLevel {
-		return v
-	}
 	w := &vocab{}
 	var buf []byte
 	for id := range v.span {
@@ -114,11 +111,14 @@ func (m *bpe) wholeTokens(v *vocab) *vocab {
 		if !ok {
 			continue
 		}
-		if buf, ok = appendCharBytes(buf[:0], token); ok {
+		if !m.byteLevel {
+			w.add([]byte(token), id)
+		} else if buf, ok = appendCharBytes(buf[:0], token); ok {
 			w.add(buf, id)
 		}
 	}
 	w.seal() // the alphabet is one to one: no two tokens look the same
+	w.addFilter()
 	return w
 }
 
@@ -138,12 +138,12 @@ func (m *bpe) joinSplitter(v *vocab) *joinSplitter {
 	if m.unknown >= 0 {
 		special[m.unknown] = true
 	}
-	j := newJoinSplitter(len(m.merges.result))
+	j := newJoinSplitter(m.merges.ranks)
 	for _, slot := range m.merges.slots {
-		if slot == noSlot {
+		if slot.rank == noRank {
 			continue
 		}
-		left, right := int32(slot>>rankBits>>21), int32(slot>>rankBits&maxID)
+		left, right := int32(slot.pair>>32), int32(uint32(slot.pair))
 		if special[left] || special[right] {
 			return nil
 		}

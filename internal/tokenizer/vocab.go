@@ -4,10 +4,10 @@ package tokenizer
 
 import "math/bits"
 
-// maxID bounds token ids and maxMerges the list of merges: a pair of ids and a rank fit 64 bits (see mergeTable).
+// maxID bounds token ids, and with them memory. maxMerges bounds ranks, which share 32 bits with a position (see merger).
 const (
 	maxID     = 1<<21 - 1
-	maxMerges = 1<<22 - 1
+	maxMerges = 1<<25 - 1
 )
 
 // vocab is the tokens of a model: id to text and text to id. It is built once by add and seal.
@@ -15,10 +15,12 @@ const (
 //	text    all tokens' texts, one after the other
 //	span    span[id]: where its text lies; {1, 0} for an id without token
 //	slots   open addressing over the texts: hash (high 32 bits) | id+1 (low 32), 0 for empty; len is a power of two
+//	filter  nil, or a bit for each text's hash: for a vocabulary that is mostly asked for texts that it does not have
 type vocab struct {
-	text  string
-	span  []span
-	slots []uint64
+	text   string
+	span   []span
+	slots  []uint64
+	filter []uint64
 
 	buf []byte // text while building
 }
@@ -82,9 +84,26 @@ func (v *vocab) id(text string) (int32, bool) {
 	if len(v.slots) == 0 {
 		return 0, false
 	}
-	slot := v.slots[v.find(text, hashString(text))]
+	h := hashString(text)
+	if v.filter != nil && v.filter[v.bit(h)>>6]>>(v.bit(h)&63)&1 == 0 {
+		return 0, false
+	}
+	slot := v.slots[v.find(text, h)]
 	return int32(uint32(slot)) - 1, slot != 0
 }
+
+// addFilter makes the filter.
+func (v *vocab) addFilter() {
+	v.filter = make([]uint64, (len(v.slots)*4+63)/64)
+	for id := range v.span {
+		if t, ok := v.token(int32(id)); ok {
+			b := v.bit(hashString(t))
+			v.filter[b>>6] |= 1 << (b & 63)
+		}
+	}
+}
+
+func (v *vocab) bit(h uint64) int { return int(h>>8) & (len(v.filter)*64 - 1) }
 
 // token is the text of an id.
 func (v *vocab) token(id int32) (string, bool) {

@@ -134,4 +134,5 @@ def main():
         sys.exit("the corpus is too small")
 
 
-main()
+if __name__ == "__main__":
+    main()

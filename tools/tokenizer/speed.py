@@ -65,4 +65,5 @@ def main():
         print(f"{name:14} {size:6.2f} MB {count:9} tokens   ours {a:6.1f} MB/s   tiktoken {b:6.1f} MB/s   ratio {a / b:5.2f}")
 
 
-main()
+if __name__ == "__main__":
+    main()
