@@ -7,7 +7,6 @@ import (
 	"maps"
 	"path"
 	"slices"
-	"strings"
 
 	"github.com/metrale/metrale/internal/diag"
 	"github.com/metrale/metrale/internal/kernel"
@@ -204,9 +203,4 @@ func (v *Variant) mapped() *Variant {
 		return v.inner
 	}
 	return v
-}
-
-// Name is circuit/model_type, as plans are headed.
-func (v *Variant) name() string {
-	return strings.Join([]string{v.mapped().circuit.name, v.ModelType}, "/")
 }

@@ -142,3 +142,53 @@ func TestSigmaIsWellFormed(t *testing.T) {
 		}
 	}
 }
+
+// TestRulesHaveConditions: a rule serves the row buckets and settings that it names, and a nearer class overrides it.
+func TestRulesHaveConditions(t *testing.T) {
+	const fusions = "cpu/common/FUSIONS.toml"
+	files := tree(t)
+	src := string(files[fusions].Data)
+	files[fusions] = &fstest.MapFile{Data: []byte(strings.Replace(src, "name = \"linear_add\"\n", "name = \"linear_add\"\nrows = { min = 2, max = 8 }\n", 1))}
+	files["leaf/HARDWARE.toml"] = &fstest.MapFile{Data: []byte("[hardware]\nclass = \"leaf\"\ninherits = \"cpu\"\n")}
+	files["leaf/common/FUSIONS.toml"] = &fstest.MapFile{Data: []byte("[[rule]]\nname = \"linear_glu\"\nkernel = \"linear_glu\"\npriority = 60\n" +
+		"numerics = \"differs\"\nlever = \"glu\"\nsettings = { glu = \"fast\" }\nmatch = [\"g = linear(x, w=wg, bias=-)\", \"u = linear(x, w=wu, bias=-)\", \"y = glu(g, u)\"]\n")}
+	l, err := LoadLibrary(files)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg, cat := tiny(t, "llama")
+	in := instantiate(t, cfg)
+	count := func(class string, rows int64, kernel string) (n int) {
+		limits := small
+		limits.Rows = rows
+		p, err := in.Lower(l, cat, Options{Class: class, Compute: Float32, Limits: limits})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, launch := range p.Launches {
+			if launch.Kernel == kernel {
+				n++
+			}
+		}
+		return n
+	}
+	for _, c := range []struct {
+		class  string
+		rows   int64
+		kernel string
+		want   int
+	}{{"cpu", 1, "linear_add", 0}, {"cpu", 2, "linear_add", 4}, {"cpu", 8, "linear_add", 4}, {"cpu", 16, "linear_add", 0},
+		{"cpu", 16, "add_rms_norm", 3}, {"cpu", 1, "linear_glu", 2}, {"leaf", 1, "linear_glu", 0}, {"leaf", 1, "linear_n", 4}} {
+		if got := count(c.class, c.rows, c.kernel); got != c.want {
+			t.Errorf("class %s, %d rows: %d launches of %s, expected %d", c.class, c.rows, got, c.kernel, c.want)
+		}
+	}
+}
+
+func BenchmarkLoadLibrary(b *testing.B) {
+	for b.Loop() {
+		if _, err := LoadLibrary(kernels.FS); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

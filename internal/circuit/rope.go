@@ -22,13 +22,13 @@ var ropeKeys = map[string][]string{
 
 // ropeSpec is a rotation as the config gives it, with defaults filled in.
 type ropeSpec struct {
-	kind                                   string
-	theta, partial                         float64
-	factor, lowFreq, highFreq              float64
-	original                               float64 // positions that the model was first trained on
-	betaFast, betaSlow                     float64
-	mscale, mscaleAllDim, attention, scale float64 // 0 = not given
-	truncate                               bool
+	kind                            string
+	theta, partial                  float64
+	factor, lowFreq, highFreq       float64
+	original                        float64 // positions that the model was first trained on
+	betaFast, betaSlow              float64
+	mscale, mscaleAllDim, attention float64 // 0 = not given
+	truncate                        bool
 }
 
 // rope reads the rotation in either spelling (rope_parameters, or rope_scaling and rope_theta beside it) and computes the

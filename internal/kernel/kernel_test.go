@@ -3,6 +3,7 @@
 package kernel
 
 import (
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -222,4 +223,21 @@ func FuzzDecodeTOML(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestTheTreeLoads reads the real tree from disk, with the classes that are only built so far.
+func TestTheTreeLoads(t *testing.T) {
+	tree, err := Load(os.DirFS("../../kernels"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cpu := tree.Classes["cpu"]
+	if cpu == nil || len(cpu.Kernels) == 0 || len(cpu.Fusions) != 1 {
+		t.Fatalf("class cpu: %+v", cpu)
+	}
+	for name, f := range cpu.Families {
+		if f.Doc == "" || len(f.Ops) == 0 || f.Compute == "" || f.Numerics.Accumulate == "" || f.Numerics.Contraction == "" {
+			t.Errorf("family %s says too little: %+v", name, f)
+		}
+	}
 }
