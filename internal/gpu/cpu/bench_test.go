@@ -13,7 +13,7 @@ import (
 
 // bindSmall binds what a layer of a 135M-parameter Llama (hidden 576, 9 heads, 3 KV heads of 64) launches beside its
 // linears, for a step of rows of one sequence after past tokens.
-func bindSmall(b *testing.B, d *Device, past, rows int) map[string]gpu.Launch {
+func bindSmall(b testing.TB, d *Device, past, rows int) map[string]gpu.Launch {
 	const hidden, heads, kv, dim, page = 576, 9, 3, 64, 16
 	pages := (past + rows + page - 1) / page
 	act := func(r *rig, param string, access plan.Access, n int) {

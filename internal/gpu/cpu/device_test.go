@@ -272,13 +272,9 @@ func TestLaunchFaults(t *testing.T) {
 
 func TestLaunchDoesNotAllocate(t *testing.T) {
 	d := open(t, Options{Threads: 2})
-	r := newRig(t, d, "glu", 200, 1, 0)
-	v := make([]float32, 200*100)
-	r.floats("g", plan.In, v, r.rows(), ax("n", 100))
-	r.floats("u", plan.In, v, r.rows(), ax("n", 100))
-	r.floats("y", plan.Out, nil, r.rows(), ax("n", 100))
-	l := r.attr("act", "silu").bind()
-	if n := testing.AllocsPerRun(20, func() { d.Launch(l) }); n != 0 {
-		t.Errorf("%v allocations per launch", n)
+	for name, l := range bindSmall(t, d, 600, 40) {
+		if n := testing.AllocsPerRun(5, func() { d.Launch(l) }); n != 0 {
+			t.Errorf("%s: %v allocations per launch", name, n)
+		}
 	}
 }
