@@ -14,8 +14,7 @@
 //     what a step brings: counts, slots, pages, positions, rows. Those that are out of bounds, and any other panic in a
 //     kernel, come out of Launch as an error that names the launch.
 //  3. A row's result is the same bits whatever other rows are in the step, however rows are cut into steps, and with any
-//     number of threads. It may differ between SIMD paths in the last bits: "avx2" and "avx512" fuse multiply-adds and agree
-//     outside package linear, "go" rounds every operation.
+//     number of threads. Paths "avx2" and "avx512" agree, "go" differs in the last bits: it fuses no multiply-add.
 //  4. Arithmetic is float32. Angles, softplus and decays go through float64.
 //  5. Small work (one row of a small model) runs on the caller alone: waking workers would cost more than it saves.
 //  6. Memory: buffers are zeroed, 64-byte aligned; from 1 MiB they are maps of their own, on huge pages where the kernel has

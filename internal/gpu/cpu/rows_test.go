@@ -10,6 +10,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/metrale/metrale/internal/gpu/cpu/vec"
 	"github.com/metrale/metrale/internal/plan"
 )
 
@@ -197,6 +198,33 @@ func rowCases() []rowCase {
 			}
 		}})
 	return cs
+}
+
+// Both vector paths give the same bits.
+func TestPathsAgree(t *testing.T) {
+	if vec.Best() < vec.AVX512 {
+		t.Skip("one vector path")
+	}
+	a, b := open(t, Options{Path: "avx2"}), open(t, Options{Path: "avx512"})
+	for _, c := range rowCases() {
+		rng := rand.New(rand.NewPCG(7, 7))
+		data, w := map[string][]float32{}, map[string][]float32{}
+		for _, m := range []map[string]int{c.in, c.io} {
+			for _, name := range slices.Sorted(maps.Keys(m)) {
+				data[name] = normals(rng, 3*m[name])
+			}
+		}
+		for _, name := range slices.Sorted(maps.Keys(c.w)) {
+			w[name] = normals(rng, c.w[name])
+		}
+		ra, ya := c.bindRows(t, a, data, w, []int32{1, 50, 9})
+		rb, yb := c.bindRows(t, b, data, w, []int32{1, 50, 9})
+		ra.run()
+		rb.run()
+		for name := range ya {
+			sameBits(t, c.name+": "+name, ya[name], yb[name])
+		}
+	}
 }
 
 // bindRows makes the launch of a case for these rows of its arguments.

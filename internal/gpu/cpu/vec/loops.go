@@ -37,7 +37,7 @@ func (l Level) ScaleMul(dst, x, w []float32, s, b float32) {
 	}
 }
 
-// SumSq is the sum of x². Go sums in float64, the others in lanes of float32.
+// SumSq is the sum of x². Go sums in float64, the others in 64 lanes of float32.
 func (l Level) SumSq(x []float32) float32 {
 	if l != Go {
 		return l.sumSq(x)

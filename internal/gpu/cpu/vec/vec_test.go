@@ -236,6 +236,9 @@ func TestSumSq(t *testing.T) {
 				t.Errorf("%v: n = %d: %v, want %v", l, n, got, want)
 			}
 		}
+		if Best() == AVX512 && AVX2.SumSq(x) != AVX512.SumSq(x) {
+			t.Errorf("n = %d: the vector paths differ", n)
+		}
 	}
 }
 
