@@ -73,11 +73,12 @@ func narrowF16AVX512(dst *uint16, x *float32, n int)
 //go:noescape
 func narrowF16AVX2(dst *uint16, x *float32, n int)
 
-// consts are the constants of exp and gelu, eight of each, in the order of the assembly's C_…; ones stand for a missing y.
+// The assembly reads these by name: the constants of exp and gelu, eight of each, in the order of its C_…; ones for a missing y.
+//
+//lint:file-ignore U1000 read by assembly
 var (
-	consts = eights(expMin, expMax, log2e, ln2hi, ln2lo, expC4, expC3, expC2, expC1, expC0, 1,
-		math.Float32frombits(127), gelu1, gelu3)
-	ones = [16]float32{1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1}
+	consts = eights(expMin, expMax, log2e, ln2hi, ln2lo, expC4, expC3, expC2, expC1, expC0, 1, math.Float32frombits(127), gelu1, gelu3)
+	ones   = [16]float32{1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1}
 )
 
 func eights(v ...float32) (c [14][8]float32) {

@@ -103,7 +103,7 @@ func TestExpSpecial(t *testing.T) {
 // Activations through exp err by at most 4 ulp of the result; gelu_tanh, whose exp has an argument that is itself rounded,
 // by 4 ulp of x.
 func TestActAccuracy(t *testing.T) {
-	real := map[Act]func(x float64) float64{
+	exact := map[Act]func(x float64) float64{
 		Sigmoid:  func(x float64) float64 { return 1 / (1 + math.Exp(-x)) },
 		Silu:     func(x float64) float64 { return x / (1 + math.Exp(-x)) },
 		Softplus: func(x float64) float64 { return max(x, 0) + math.Log1p(math.Exp(-math.Abs(x))) },
@@ -118,7 +118,7 @@ func TestActAccuracy(t *testing.T) {
 	}
 	y := make([]float32, len(x))
 	for _, l := range levels() {
-		for act, f := range real {
+		for act, f := range exact {
 			l.Apply(act, y, x)
 			worst, at := 0.0, float32(0)
 			for i, v := range x {
