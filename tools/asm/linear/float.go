@@ -126,9 +126,6 @@ func (g *gen) rowKernel(name, key string, size, per int, setup func(), step func
 		}
 		g.zero(sum)
 		g.unrolled(8, func(i int) {
-			if g.half == 0 && (i*size)%64 == 0 {
-				g.f("PREFETCHT0 %d(SI)", prefetchAhead+i*size)
-			}
 			step(i, sum)
 		}, func(n int) {
 			g.f("ADDQ $%d, SI", n*size)

@@ -72,7 +72,7 @@ func (s *Scratch) experts(p Pool, c *ExpertsCall, w Weight, x, y []float32) {
 	}
 	tasks := s.number(s.mats, strip, min(most, limit))
 	s.prepare(p, len(x)/w.K)
-	p.Run(tasks, s.multiplyTask)
+	s.runTasks(p, tasks)
 }
 
 // each runs a task for each of n rows; small ones on the caller.

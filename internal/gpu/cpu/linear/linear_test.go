@@ -215,11 +215,11 @@ func check(t *testing.T, path string, got, want, size []float32, terms int) {
 func widths(d tensor.DType) []int {
 	switch elems, _ := d.Block(); elems {
 	case 1:
-		return []int{1, 2, 35, 96, 577, chunkK + 3}
+		return []int{1, 2, 35, 96, 577, chunkQ8 + 3}
 	case 32:
-		return []int{32, 96, 576, chunkK + 32}
+		return []int{32, 96, 576, chunkQ8 + 32}
 	}
-	return []int{256, 768, chunkK + 256}
+	return []int{256, 768, chunkQ8 + 256}
 }
 
 func eachPath(t *testing.T, test func(t *testing.T, s *Scratch, p Pool)) {

@@ -24,11 +24,12 @@ func Run(p Pool, s *Scratch, c *Call) {
 	}
 	tasks := s.divide(c)
 	s.prepare(p, c.Rows)
-	p.Run(tasks, s.multiplyTask)
+	s.runTasks(p, tasks)
 }
 
-// rowStrip is how many bytes of weights a task with one row reads at least, if there are enough.
-const rowStrip = 16 << 10
+// rowStrip is about how many bytes of weights a task with one row reads: little, as others may take it over, but more
+// than its own cost.
+const rowStrip = 24 << 10
 
 // divide cuts the call into tasks: strips of panels by spans of rows.
 func (s *Scratch) divide(c *Call) (tasks int) {
@@ -48,17 +49,20 @@ func (s *Scratch) cut(mats []mat, rows, copies int) (strip, limit int) {
 	for i := range mats {
 		panels += copies * mats[i].panels()
 	}
-	strip, limit = 1, chunkRows
 	if rows == 1 {
 		fair := (panels + wanted - 1) / wanted
-		long := min(rowStrip/mats[0].f.panelBytes(mats[0].w.K), panels/len(s.workers))
-		return max(1, fair, long), limit
+		return max(1, min(fair, rowStrip/mats[0].f.panelBytes(mats[0].w.K))), 1
 	}
-	for limit > 48 && panels*((rows+limit-1)/limit) < wanted {
-		limit /= 2
-		limit -= limit % s.kernels.tiles[0]
+	high := s.kernels.tiles[0]
+	spans := (rows + spanRows - 1) / spanRows
+	for ; ; spans++ {
+		limit = (rows + spans*high - 1) / (spans * high) * high
+		for strip = groupPanels; strip >= 1; strip /= 2 {
+			if panels/strip*spans >= wanted || strip == 1 && limit <= 6*high {
+				return strip, limit
+			}
+		}
 	}
-	return strip, limit
 }
 
 // number gives the tasks their numbers, and workers the memory for them.
@@ -71,19 +75,9 @@ func (s *Scratch) number(mats []mat, strip, rows int) (tasks int) {
 	for i := range s.workers {
 		w := &s.workers[i]
 		w.out, w.gate = grow(w.out, strip*lanes*rows), grow(w.gate, strip*lanes*rows)
+		w.panels, w.tmp = growAligned(w.panels, panelsBytes), growAligned(w.tmp, widenBytes)
 	}
-	s.reservePanels()
 	return tasks
-}
-
-// reservePanels gives every worker room for an unpacked strip.
-func (s *Scratch) reservePanels() {
-	k := (min(s.acts.k, chunkK) + block - 1) / block * block
-	size := k * lanes * 4 // float32 is the largest form
-	for i := range s.workers {
-		s.workers[i].panel = growAligned(s.workers[i].panel, size)
-		s.workers[i].tmp = growAligned(s.workers[i].tmp, widenBytes)
-	}
 }
 
 // multiply runs one task.
@@ -149,18 +143,23 @@ func (s *Scratch) product(w *worker, m *mat, sp *span, p0, n int, out []float32,
 	if sp.rows == 1 && s.row(m, sp, n, data, out) {
 		return
 	}
-	k := m.w.K
-	for p := range n {
-		panel, out := data[p*size:][:size], out[p*lanes:]
-		for k0 := 0; k0 < k; k0 += chunkK {
-			t := tile{ld: ld, add: k0 > 0}
-			if m.aux >= 0 {
-				s.tilesQ8(w, m, sp, panel, t, out, k0, min(k-k0, chunkK))
-			} else {
-				s.tilesF32(w, m, sp, panel, t, out, k0, min(k-k0, chunkK))
-			}
+	for p := 0; p < n; p += groupPanels {
+		g := group{m, sp, data[p*size:][:min(n-p, groupPanels)*size], out[p*lanes:], ld}
+		if m.aux >= 0 {
+			s.groupQ8(w, &g)
+		} else {
+			s.groupF32(w, &g)
 		}
 	}
+}
+
+// group is a few panels that are unpacked together, so that activations in the nearest cache meet all of them.
+type group struct {
+	*mat
+	*span
+	data []byte // packed panels
+	out  []float32
+	ld   int
 }
 
 // row multiplies a single row with panels as they are packed, if the path can.
@@ -180,25 +179,39 @@ func (s *Scratch) row(m *mat, sp *span, n int, data []byte, out []float32) bool 
 	return true
 }
 
-// tilesQ8 multiplies a span with elements [k0, k0+n) of a panel.
-func (s *Scratch) tilesQ8(w *worker, m *mat, sp *span, panel []byte, t tile, out []float32, k0, n int) {
-	a, f, k, blocks := &s.acts, m.f, m.w.K, n/block
-	codes := w.panel[:blocks*f.codeBytes()]
-	s.kernels.unpack(f, codes, panel, k0/block, blocks)
-	for _, rt := range a.tiles[sp.tile0:sp.tile1] {
-		t.rows, t.out = rt.height, out[(rt.row-sp.row)*t.ld:]
-		q := a.q[rt.row*(k/block)*actBytes:][k0/block*rt.height*actBytes:]
-		aux := a.aux[m.aux][rt.row*(k/f.group):][k0/f.group*rt.height:]
-		s.kernels.tileQ8(f, t, codes, q, aux, blocks)
+// groupQ8 multiplies a span with a group of panels.
+func (s *Scratch) groupQ8(w *worker, g *group) {
+	a, f, k, size := &s.acts, g.f, g.w.K, g.f.panelBytes(g.w.K)
+	for k0 := 0; k0 < k; k0 += chunkQ8 {
+		first, blocks := k0/block, min(k-k0, chunkQ8)/block
+		bytes := blocks * f.codeBytes()
+		for p := 0; p*size < len(g.data); p++ {
+			s.kernels.unpack(f, w.panels[p*bytes:][:bytes], g.data[p*size:][:size], first, blocks)
+		}
+		for _, rt := range a.tiles[g.tile0:g.tile1] {
+			q := a.q[(rt.row*(k/block)+first*rt.height)*actBytes:]
+			aux := a.aux[g.aux][rt.row*(k/f.group)+k0/f.group*rt.height:]
+			for p := 0; p*size < len(g.data); p++ {
+				t := tile{rt.height, g.out[(rt.row-g.row)*g.ld+p*lanes:], g.ld, k0 > 0}
+				s.kernels.tileQ8(f, t, w.panels[p*bytes:][:bytes], q, aux, blocks)
+			}
+		}
 	}
 }
 
-// tilesF32 is tilesQ8 in float32.
-func (s *Scratch) tilesF32(w *worker, m *mat, sp *span, panel []byte, t tile, out []float32, k0, n int) {
-	a, k, floats := &s.acts, m.w.K, view[float32](w.panel)[:n*lanes]
-	s.kernels.widen(m.f, floats, panel, k0, k0+n, w.tmp)
-	for _, rt := range a.tiles[sp.tile0:sp.tile1] {
-		t.rows, t.out = rt.height, out[(rt.row-sp.row)*t.ld:]
-		s.kernels.tileF32(t, floats, a.x[rt.row*k+k0:], k, n)
+// groupF32 is groupQ8 in float32.
+func (s *Scratch) groupF32(w *worker, g *group) {
+	a, k, size, floats := &s.acts, g.w.K, g.f.panelBytes(g.w.K), view[float32](w.panels)
+	for k0 := 0; k0 < k; k0 += chunkF32 {
+		n := min(k-k0, chunkF32)
+		for p := 0; p*size < len(g.data); p++ {
+			s.kernels.widen(g.f, floats[p*n*lanes:][:n*lanes], g.data[p*size:][:size], k0, k0+n, w.tmp)
+		}
+		for _, rt := range a.tiles[g.tile0:g.tile1] {
+			for p := 0; p*size < len(g.data); p++ {
+				t := tile{rt.height, g.out[(rt.row-g.row)*g.ld+p*lanes:], g.ld, k0 > 0}
+				s.kernels.tileF32(t, floats[p*n*lanes:][:n*lanes], a.x[rt.row*k+k0:], k, n)
+			}
+		}
 	}
 }

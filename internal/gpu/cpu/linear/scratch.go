@@ -9,8 +9,12 @@ import (
 )
 
 const (
-	chunkK    = 2048 // elements along k that are unpacked at a time
-	chunkRows = 240  // most rows that use an unpacked strip; a multiple of every tile height
+	groupPanels = 4    // panels that are unpacked together
+	chunkQ8     = 2048 // elements along k that are unpacked at a time, so that a group stays in the second cache
+	chunkF32    = 512
+	spanRows    = 256 // about the most rows of a task
+
+	panelsBytes = groupPanels * max(chunkF32*lanes*4, chunkQ8/block*(4*4*lanes+lanes*block)) // of an unpacked group
 )
 
 // Scratch is the memory that calls on one pool share. It serves one call at a time.
@@ -26,12 +30,13 @@ type Scratch struct {
 	moe   moe
 
 	// The regions, bound once so that a call allocates nothing.
-	quantizeTask, multiplyTask, gluTask, sumTask func(i, worker int)
+	quantizeTask, drainTask, gluTask, sumTask func(i, worker int)
 }
 
 // worker is the memory of one worker.
 type worker struct {
-	panel     []byte    // an unpacked panel
+	queue     queue
+	panels    []byte    // an unpacked group
 	tmp       []byte    // for kernels.widen
 	gate, out []float32 // results of a strip: [rows][columns]
 	sums      []int32   // of one row's codes
@@ -83,7 +88,7 @@ type mat struct {
 func NewScratch(maxRows, maxK, workers int) *Scratch {
 	s := &Scratch{kernels: paths[0], workers: make([]worker, workers)}
 	s.quantizeTask = s.quantize
-	s.multiplyTask = s.multiply
+	s.drainTask = s.drain
 	s.gluTask = s.expertGlu
 	s.sumTask = s.expertSum
 	s.acts.q = grow(s.acts.q, maxRows*maxK/block*actBytes)
