@@ -64,7 +64,8 @@ func (c *Call) tile(t *tile, head int, w *Scratch) {
 
 // segment sums up one segment of keys by itself, into w.sums.
 func (c *Call) segment(t *tile, head, seg int, w *Scratch) {
-	n := t.rows() * c.group()
+	group := c.group()
+	n := t.rows() * group
 	for r := range n {
 		at := c.vector(t, head, r) * c.HeadDim
 		w.q[r] = c.Q[at : at+c.HeadDim]
@@ -82,8 +83,11 @@ func (c *Call) segment(t *tile, head, seg int, w *Scratch) {
 			w.vb[b] = c.V.block(c.Level, at, head, w.v[b*Block*c.VDim:])
 		}
 		c.Level.Scores(w.s, stride, w.q[:n], w.kb[:blocks])
-		for r := range n {
-			c.weigh(r, int(c.Positions[t.lo+r/c.group()])-start, w.s[r*stride:][:blocks*Block], w)
+		for r, row := 0, t.lo; r < n; row++ {
+			for range group {
+				c.weigh(r, int(c.Positions[row])-start, w.s[r*stride:][:blocks*Block], w)
+				r++
+			}
 		}
 		c.Level.Weighted(w.sums.o, c.VDim, w.s, stride, w.alpha[:n], w.vb[:blocks], keys)
 	}
