@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"os"
 	"reflect"
+	"strings"
 	"time"
 
 	"github.com/openai/openai-go/v3"
@@ -54,7 +55,7 @@ func main() {
 			begun := time.Now()
 			if err := c.attempt(s); err != nil {
 				failed++
-				fmt.Printf("FAIL %s: %v\n", c.name, err)
+				fmt.Printf("FAIL %s: %s\n", c.name, explain(err))
 				continue
 			}
 			fmt.Printf("ok   %s (%d ms)\n", c.name, time.Since(begun).Milliseconds())
@@ -76,6 +77,15 @@ func (c check) attempt(s *server) (err error) {
 		}
 	}()
 	return c.run(ctx, s)
+}
+
+// explain adds what the server wrote, which the client's errors leave out.
+func explain(err error) string {
+	text := strings.ReplaceAll(err.Error(), "\n", "; ")
+	if e := (*openai.Error)(nil); errors.As(err, &e) {
+		text += ": " + e.Message
+	}
+	return text
 }
 
 // equal says that something is not as wanted.
