@@ -192,12 +192,6 @@ func (j *job) firstEvent(ctx context.Context, c *choice) (seq.Event, error) {
 func (j *job) event(c *choice, ev *seq.Event) (ended bool, err error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if ev.Finish == seq.Failed {
-		return true, ev.Err
-	}
-	if ev.Finish == seq.Canceled {
-		return true, diag.Errorf(diag.Canceled, "the sequence was canceled")
-	}
 	if ev.Cached > 0 && c.index%j.params.N == 0 {
 		j.usage.Cached += ev.Cached
 	}
@@ -212,11 +206,17 @@ func (j *job) event(c *choice, ev *seq.Event) (ended bool, err error) {
 			return true, j.sink.flush()
 		}
 	}
-	if ev.Finish != seq.Running {
+	switch ev.Finish {
+	case seq.Failed:
+		_ = j.sink.flush() // what came before is told
+		return true, ev.Err
+	case seq.Canceled:
+		return true, diag.Errorf(diag.Canceled, "the sequence was canceled")
+	case seq.Stopped, seq.Length:
 		j.end(c, ev)
-		return true, j.sink.flush()
+		ended = true
 	}
-	return false, j.sink.flush()
+	return ended, j.sink.flush()
 }
 
 // prompt hands on an echoed prompt.

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package server
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/metrale/metrale/internal/engine"
+	"github.com/metrale/metrale/internal/engine/script"
+)
+
+func TestCredentials(t *testing.T) {
+	r := newRig(t, rigOptions{server: Options{Tokens: []string{"alpha", "beta"}}})
+	for _, c := range []struct {
+		method, path, body, auth string
+		status                   int
+	}{
+		{"POST", chatPath, say("x", ""), "Bearer alpha", 200},
+		{"POST", chatPath, say("x", ""), "Bearer beta", 200},
+		{"POST", chatPath, say("x", ""), "Bearer gamma", 401},
+		{"POST", chatPath, say("x", ""), "alpha", 401},
+		{"POST", chatPath, say("x", ""), "", 401},
+		{"POST", "/tokenize", `{"prompt":"x"}`, "", 401},
+		{"GET", "/v1/models", "", "", 401},
+		{"GET", "/v1/models", "", "Bearer alpha", 200},
+		{"GET", "/health", "", "", 200},
+		{"GET", "/health/live", "", "", 200},
+		{"GET", "/metrics", "", "", 200},
+		{"GET", "/nothing", "", "", 404},
+	} {
+		var header []string
+		if c.auth != "" {
+			header = []string{"Authorization", c.auth}
+		}
+		a := r.do(t, c.method, c.path, c.body, header...)
+		if a.status != c.status {
+			t.Errorf("%s %s with %q: %d, want %d", c.method, c.path, c.auth, a.status, c.status)
+		}
+		if c.status == 401 && (a.header.Get("WWW-Authenticate") == "" || !strings.Contains(a.body, `"code":"invalid_api_key"`)) {
+			t.Errorf("%v %s", a.header, a.body)
+		}
+	}
+}
+
+func TestBodies(t *testing.T) {
+	r := newRig(t, rigOptions{server: Options{MaxBody: 1000}})
+	long := say(strings.Repeat("x", 1000), "")
+	if a := r.do(t, "POST", chatPath, long); a.status != 413 || !strings.Contains(a.body, "1000 bytes") {
+		t.Errorf("a long body: %d %s", a.status, a.body)
+	}
+	chunked := func(body string) string {
+		var b strings.Builder
+		fmt.Fprintf(&b, "POST %s HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n", chatPath)
+		for _, part := range []string{body[:1], body[1:]} {
+			fmt.Fprintf(&b, "%x\r\n%s\r\n", len(part), part)
+		}
+		return b.String() + "0\r\n\r\n"
+	}
+	for _, c := range []struct {
+		name, text string
+		want       []string // lines that the answer has
+	}{
+		{"chunks", chunked(say("x", "")), []string{"HTTP/1.1 200 OK", "Content-Type: application/json"}},
+		{"long chunks", chunked(long), []string{"HTTP/1.1 413 Request Entity Too Large"}},
+		{"HTTP/1.0", strings.Replace(raw(chatPath, say("x", ""), 1), "HTTP/1.1", "HTTP/1.0", 1), []string{"HTTP/1.0 200 OK", "Content-Type: application/json"}},
+		{"HTTP/1.0 stream", strings.Replace(raw(chatPath, say("x", `,"stream":true`), 1), "HTTP/1.1", "HTTP/1.0", 1), []string{"HTTP/1.0 200 OK", "data: [DONE]"}},
+		{"expect", strings.Replace(raw(chatPath, say("x", ""), 1), "Host", "Connection: close\r\nExpect: 100-continue\r\nHost", 1), []string{"HTTP/1.1 100 Continue", "HTTP/1.1 200 OK"}},
+		{"HEAD", "HEAD /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", []string{"HTTP/1.1 200 OK"}},
+		{"trailing slash", "GET /v1/models/ HTTP/1.0\r\n\r\n", []string{"HTTP/1.0 200 OK"}},
+		{"method", "DELETE /v1/chat/completions HTTP/1.0\r\n\r\n", []string{"HTTP/1.0 405 Method Not Allowed", "Allow: POST"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			conn := r.dial(t, c.text)
+			if err := conn.SetReadDeadline(time.Now().Add(200 * time.Millisecond)); err != nil {
+				t.Fatal(err)
+			}
+			got, _ := io.ReadAll(conn) // a connection that is kept times out
+			for _, want := range c.want {
+				if !bytes.Contains(got, []byte(want+"\r\n")) && !bytes.Contains(got, []byte(want+"\n")) {
+					t.Errorf("no %q in\n%s", want, got)
+				}
+			}
+		})
+	}
+	r.settled(t)
+}
+
+func TestConnectionIsKept(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	conn := r.dial(t, "")
+	in := bufio.NewReader(conn)
+	for i := range 4 {
+		body := say("hello", "")
+		if i%2 == 1 {
+			body = say("hello", `,"stream":true`)
+		}
+		if _, err := io.WriteString(conn, raw(chatPath, body, 1)); err != nil {
+			t.Fatal(err)
+		}
+		resp, err := http.ReadResponse(in, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(resp.Body)
+		if err != nil || resp.StatusCode != 200 || resp.Close || len(text) == 0 {
+			t.Fatalf("request %d: %v %d close=%v", i, err, resp.StatusCode, resp.Close)
+		}
+	}
+}
+
+func TestRequestIDs(t *testing.T) {
+	var log bytes.Buffer
+	r := newRig(t, rigOptions{server: Options{Log: slog.New(slog.NewTextHandler(&log, nil))}})
+	if a := r.do(t, "POST", chatPath, say("x", ""), "X-Request-Id", "mine-1"); a.header.Get("X-Request-Id") != "mine-1" {
+		t.Errorf("%v", a.header)
+	}
+	for _, bad := range []string{"", strings.Repeat("x", 200), "a b"} {
+		if a := r.do(t, "POST", chatPath, say("x", ""), "X-Request-Id", bad); len(a.header.Get("X-Request-Id")) != 26 {
+			t.Errorf("%q: %v", bad, a.header)
+		}
+	}
+	r.CloseClientConnections()
+	r.Close()
+	if !strings.Contains(log.String(), "id=mine-1") || !strings.Contains(log.String(), "prompt_tokens=24 completion_tokens=1") {
+		t.Errorf("log: %s", log.String())
+	}
+}
+
+// TestLongPromptsAreRefusedAtOnce: a prompt of many megabytes costs no time.
+func TestLongPromptsAreRefusedAtOnce(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	begun := time.Now()
+	for path, body := range map[string]string{chatPath: say(strings.Repeat("word ", 2_000_000), ""), "/v1/completions": `{"prompt":"` + strings.Repeat("word ", 2_000_000) + `"}`} {
+		a := r.do(t, "POST", path, body)
+		if a.status != 400 || !strings.Contains(a.body, `"code":"context_length_exceeded"`) || !strings.Contains(a.body, "1024") {
+			t.Errorf("%d %.300s", a.status, a.body)
+		}
+	}
+	if took := time.Since(begun); took > 2*time.Second {
+		t.Errorf("it took %v", took)
+	}
+}
+
+// TestWaitingIsTold: a client whose prompt takes long hears something.
+func TestWaitingIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := New(Options{})
+		e, err := engine.New(script.New(script.Options{Vocab: toyVocab, Next: toyNext, Delay: idleAfter + time.Second}), engine.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer e.Close()
+		r := &rig{s: s, engine: e}
+		s.Ready(r.model(t, nil))
+		w := &recorder{header: http.Header{}}
+		req, _ := http.NewRequestWithContext(t.Context(), "POST", chatPath, strings.NewReader(count+`1,"stream":true}`))
+		s.ServeHTTP(w, req)
+		if !strings.HasPrefix(w.body.String(), ": waiting\n\ndata: {") {
+			t.Errorf("%s", w.body.String())
+		}
+	})
+}
+
+// recorder is a ResponseWriter that can flush.
+type recorder struct {
+	header http.Header
+	body   bytes.Buffer
+}
+
+func (w *recorder) Header() http.Header         { return w.header }
+func (w *recorder) WriteHeader(int)             {}
+func (w *recorder) Write(p []byte) (int, error) { return w.body.Write(p) }
+func (w *recorder) Flush()                      {}
+
+// TestPanicsAreAnswered: a handler that panics answers 500, and the server goes on.
+func TestPanicsAreAnswered(t *testing.T) {
+	r := newRig(t, rigOptions{model: func(m *Model) { m.Template = nil }})
+	if a := r.do(t, "POST", chatPath, say("x", "")); a.status != 400 || !strings.Contains(a.body, "no chat template") {
+		t.Errorf("without a template: %d %s", a.status, a.body)
+	}
+	r.s.model.Load().Engine = nil
+	if a := r.do(t, "POST", "/v1/completions", `{"prompt":"x"}`); a.status != 500 || !strings.Contains(a.body, "server_error") {
+		t.Errorf("a panic: %d %s", a.status, a.body)
+	}
+	r.s.model.Load().Engine = r.engine
+	if a := r.do(t, "POST", "/v1/completions", `{"prompt":"x"}`); a.status != 200 {
+		t.Errorf("after it: %d %s", a.status, a.body)
+	}
+}
