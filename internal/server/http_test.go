@@ -139,7 +139,7 @@ func TestRequestIDs(t *testing.T) {
 func TestLongPromptsAreRefusedAtOnce(t *testing.T) {
 	r := newRig(t, rigOptions{})
 	begun := time.Now()
-	for path, body := range map[string]string{chatPath: say(strings.Repeat("word ", 2_000_000), ""), "/v1/completions": `{"prompt":"` + strings.Repeat("word ", 2_000_000) + `"}`} {
+	for path, body := range map[string]string{chatPath: say(strings.Repeat("word ", 200_000), ""), "/v1/completions": `{"prompt":"` + strings.Repeat("word ", 200_000) + `"}`} {
 		a := r.do(t, "POST", path, body)
 		if a.status != 400 || !strings.Contains(a.body, `"code":"context_length_exceeded"`) || !strings.Contains(a.body, "1024") {
 			t.Errorf("%d %.300s", a.status, a.body)

@@ -237,4 +237,3 @@ func say(text, more string) string {
 }
 
 const count = `{"messages":[{"role":"user","content":"count"}],"max_tokens":`
-

@@ -142,34 +142,46 @@ func (s *scanner) checkList(end byte, item func() string) string {
 
 func (s *scanner) checkString() string {
 	s.pos++
-	for s.pos < len(s.data) {
-		switch c := s.data[s.pos]; {
-		case c == '"':
+	for {
+		rest := s.data[s.pos:]
+		n := 0
+		for n < len(rest) && rest[n] >= 0x20 && rest[n] != '"' && rest[n] != '\\' {
+			n++
+		}
+		s.pos += n
+		switch {
+		case n == len(rest):
+			return "unexpected end"
+		case rest[n] == '"':
 			s.pos++
 			return ""
-		case c < 0x20:
+		case rest[n] < 0x20:
 			return "a control character in a string"
-		case c == '\\':
-			s.pos++
-			if s.pos == len(s.data) {
-				return "unexpected end"
-			}
-			switch s.data[s.pos] {
-			case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
-				s.pos++
-			case 'u':
-				if _, ok := hex4(s.data[s.pos+1:]); !ok {
-					return "a bad \\u escape"
-				}
-				s.pos += 5
-			default:
-				return "a bad escape in a string"
-			}
-		default:
-			s.pos++
+		}
+		if what := s.checkEscape(); what != "" {
+			return what
 		}
 	}
-	return "unexpected end"
+}
+
+// checkEscape validates what follows the backslash at pos.
+func (s *scanner) checkEscape() string {
+	s.pos++
+	if s.pos == len(s.data) {
+		return "unexpected end"
+	}
+	switch s.data[s.pos] {
+	case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
+		s.pos++
+		return ""
+	case 'u':
+		if _, ok := hex4(s.data[s.pos+1:]); ok {
+			s.pos += 5
+			return ""
+		}
+		return "a bad \\u escape"
+	}
+	return "a bad escape in a string"
 }
 
 func hex4(b []byte) (rune, bool) {
@@ -262,14 +274,14 @@ func (s *scanner) skip() []byte {
 }
 
 func (s *scanner) skipString() {
-	s.pos++
-	for s.data[s.pos] != '"' {
-		if s.data[s.pos] == '\\' {
-			s.pos++
+	at := s.pos + 1
+	for s.data[at] != '"' {
+		if s.data[at] == '\\' {
+			at++
 		}
-		s.pos++
+		at++
 	}
-	s.pos++
+	s.pos = at + 1
 }
 
 // more goes to the next item of a list whose bracket or last item was just passed, and says whether there is one.
