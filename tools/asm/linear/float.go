@@ -109,36 +109,46 @@ func (g *gen) widenF16() {
 	g.end()
 }
 
-// rowKernel multiplies one row with panels of floats: count k steps of the panel, each by step at offset i. Records take
-// size bytes and hold per k.
-func (g *gen) rowKernel(name, key string, size, per int, setup func(), step func(i int, sum string), odd func(sum string)) {
-	g.begin("row"+name, "rowF", key, "multiplies one row with panels.",
-		arg{"out", "DI"}, arg{"panelsN", "R13"}, arg{"w", "R9"}, arg{"x", "R14"}, arg{"kN", "R8"})
-	setup()
+// directKernel multiplies rows with panels of floats as they are packed: records of size bytes that hold per k. step
+// multiplies the record at i, odd the first half of the last one.
+type directKernel struct {
+	name      string
+	size, per int
+	setup     func()
+	step, odd func(i int, x floatRows, sum []string)
+}
+
+func (g *gen) direct(k directKernel, rows int) {
+	g.begin(fmt.Sprintf("direct%s_%d", k.name, rows), "directF32", fmt.Sprintf("int(tensor.%s)<<4 | %d", k.name, rows),
+		"multiplies a tile of rows with panels as they are packed.",
+		arg{"out", "DI"}, arg{"ldN", "R8"}, arg{"panelsN", "R13"}, arg{"w", "R9"}, arg{"x", "R14"}, arg{"ldxN", "BX"}, arg{"kN", "R15"})
+	k.setup()
+	g.f("SHLQ $2, R8")
+	g.f("SHLQ $2, BX")
 	fmt.Fprintln(&g.text, "panel:")
 	g.halves(func() {
-		sum := g.reg()
+		sum := g.regs(rows)
 		g.f("MOVQ R9, SI")
-		g.f("MOVQ R14, DX")
-		g.f("MOVQ R8, CX")
-		if per == 2 {
+		g.f("MOVQ R15, CX")
+		if k.per == 2 {
 			g.f("SHRQ $1, CX")
 		}
-		g.zero(sum)
-		g.unrolled(8, func(i int) {
-			step(i, sum)
-		}, func(n int) {
-			g.f("ADDQ $%d, SI", n*size)
-			g.f("ADDQ $%d, DX", 4*n*per)
+		x := g.rowsOf("R14", rows)
+		for _, r := range sum {
+			g.zero(r)
+		}
+		g.unrolled(4, func(i int) { k.step(i, x, sum) }, func(n int) {
+			g.f("ADDQ $%d, SI", n*k.size)
+			x.advance(g, 4*n*k.per)
 		})
-		if odd != nil {
-			g.f("TESTQ $1, R8")
+		if k.odd != nil {
+			g.f("TESTQ $1, R15")
 			g.jump("JZ", "even")
-			odd(sum)
-			g.f("ADDQ $%d, SI", size)
+			k.odd(0, x, sum)
+			g.f("ADDQ $%d, SI", k.size)
 			g.label("even")
 		}
-		g.store(sum, g.at(0, 4, "DI"))
+		g.write(sum)
 	})
 	g.f("MOVQ SI, R9")
 	g.f("ADDQ $64, DI")
@@ -147,32 +157,39 @@ func (g *gen) rowKernel(name, key string, size, per int, setup func(), step func
 	g.end()
 }
 
-func (g *gen) rowFloat() {
+func (g *gen) directFloat(rows int) {
 	var w, tmp string
-	g.rowKernel("F32", "tensor.F32", 64, 1, func() { w, tmp = g.reg(), g.reg() }, func(i int, sum string) {
-		g.load(g.at(64*i, 4, "SI"), w)
-		g.fmaBroadcast("VFMADD231PS", fmt.Sprintf("%d(DX)", 4*i), w, sum, tmp)
-	}, nil)
+	g.direct(directKernel{name: "F32", size: 64, per: 1,
+		setup: func() { w, tmp = g.reg(), g.reg() },
+		step: func(i int, x floatRows, sum []string) {
+			g.load(g.at(64*i, 4, "SI"), w)
+			g.fmaRows(x, 4*i, w, sum, tmp)
+		}}, rows)
 }
 
-func (g *gen) rowBF16() {
+func (g *gen) directF16(rows int) {
+	var w, tmp string
+	g.direct(directKernel{name: "F16", size: 32, per: 1,
+		setup: func() { w, tmp = g.reg(), g.reg() },
+		step: func(i int, x floatRows, sum []string) {
+			g.f("VCVTPH2PS %s, %s", g.at(32*i, 2, "SI"), w)
+			g.fmaRows(x, 4*i, w, sum, tmp)
+		}}, rows)
+}
+
+func (g *gen) directBF16(rows int) {
 	var mask, pairs, w, tmp string
-	even := func(i int, sum string) {
+	even := func(i int, x floatRows, sum []string) {
 		g.load(g.at(64*i, 4, "SI"), pairs)
 		g.evenBF16(pairs, w)
-		g.fmaBroadcast("VFMADD231PS", fmt.Sprintf("%d(DX)", 8*i), w, sum, tmp)
+		g.fmaRows(x, 8*i, w, sum, tmp)
 	}
-	g.rowKernel("BF16", "tensor.BF16", 64, 2, func() { mask, pairs, w, tmp = g.constant(0xffff0000), g.reg(), g.reg(), g.reg() }, func(i int, sum string) {
-		even(i, sum)
-		g.oddBF16(mask, pairs, w)
-		g.fmaBroadcast("VFMADD231PS", fmt.Sprintf("%d(DX)", 8*i+4), w, sum, tmp)
-	}, func(sum string) { even(0, sum) })
-}
-
-func (g *gen) rowF16() {
-	var w, tmp string
-	g.rowKernel("F16", "tensor.F16", 32, 1, func() { w, tmp = g.reg(), g.reg() }, func(i int, sum string) {
-		g.f("VCVTPH2PS %s, %s", g.at(32*i, 2, "SI"), w)
-		g.fmaBroadcast("VFMADD231PS", fmt.Sprintf("%d(DX)", 4*i), w, sum, tmp)
-	}, nil)
+	g.direct(directKernel{name: "BF16", size: 64, per: 2,
+		setup: func() { mask, pairs, w, tmp = g.constant(0xffff0000), g.reg(), g.reg(), g.reg() },
+		step: func(i int, x floatRows, sum []string) {
+			even(i, x, sum)
+			g.oddBF16(mask, pairs, w)
+			g.fmaRows(x, 8*i+4, w, sum, tmp)
+		},
+		odd: even}, rows)
 }

@@ -56,13 +56,15 @@ func files() map[string][]byte {
 }
 
 // tables are the Go tables of functions, and their element types.
-var tables = [][2]string{{"unpack", "unpackFunc"}, {"rowQ8", "rowQ8Func"}, {"rowF", "rowFFunc"}, {"tileQ8", "tileQ8Func"}, {"decode", "decodeFunc"}, {"tileF32", "tileF32Func"}}
+var tables = [][2]string{{"unpack", "unpackFunc"}, {"directQ8", "directQ8Func"}, {"directF32", "directF32Func"}, {"tileQ8", "tileQ8Func"}, {"decode", "decodeFunc"}, {"tileF32", "tileF32Func"}}
 
 func (g *gen) kernels() {
 	g.quantize()
 	for _, f := range blockTypes {
 		g.unpack(f)
-		g.rowQ8(f)
+		for _, rows := range g.directHeights(f) {
+			g.directQ8(f, rows)
+		}
 	}
 	for _, k := range kinds {
 		g.decode(k)
@@ -74,11 +76,11 @@ func (g *gen) kernels() {
 	}
 	g.widenBF16()
 	g.widenF16()
-	g.rowFloat()
-	g.rowBF16()
-	g.rowF16()
 	for _, rows := range g.heights() {
 		g.tileF32(rows)
+		g.directFloat(rows)
+		g.directBF16(rows)
+		g.directF16(rows)
 	}
 }
 
@@ -88,6 +90,17 @@ func (g *gen) heights() []int {
 		return []int{8, 4, 2, 1}
 	}
 	return []int{4, 2, 1}
+}
+
+// directHeights are the rows of tiles that meet weights as they are packed: what leaves registers for taking codes apart.
+func (g *gen) directHeights(f blockType) []int {
+	switch {
+	case g.width == 32:
+		return []int{1}
+	case f.group == 16:
+		return []int{4, 2, 1}
+	}
+	return []int{8, 4, 2, 1}
 }
 
 // f writes an instruction.
@@ -182,14 +195,14 @@ func (g *gen) at(off, size int, base string) string {
 // at is an address.
 func at(off int, base string) string { return fmt.Sprintf("%d(%s)", off, base) }
 
-// constant fills a register with a 32-bit word.
+// constant fills a register with a 32-bit word, through R12.
 func (g *gen) constant(word uint32) string {
 	r := g.reg()
-	g.f("MOVL $%#x, AX", word)
+	g.f("MOVL $%#x, R12", word)
 	if g.width == 64 {
-		g.f("VPBROADCASTD AX, %s", r)
+		g.f("VPBROADCASTD R12, %s", r)
 	} else {
-		g.f("VMOVD AX, %s", x(r))
+		g.f("VMOVD R12, %s", x(r))
 		g.f("VPBROADCASTD %s, %s", x(r), r)
 	}
 	return r

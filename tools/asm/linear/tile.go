@@ -116,35 +116,56 @@ func (g *gen) tileF32(rows int) {
 		arg{"out", "DI"}, arg{"ldN", "R8"}, arg{"w", "R9"}, arg{"x", "R14"}, arg{"ldxN", "BX"}, arg{"kN", "R13"}, arg{"addN", "R15"})
 	g.f("SHLQ $2, R8")
 	g.f("SHLQ $2, BX")
-	bases := []string{"DX", "R11", "R12"} // of every third row
-	bases = bases[:(rows+2)/3]
 	g.halves(func() {
 		sum, w, tmp := g.regs(rows), g.reg(), g.reg()
 		g.f("MOVQ R9, SI")
-		g.f("MOVQ R14, DX")
 		g.f("MOVQ R13, CX")
 		g.f("MOVQ R15, AX")
-		for i := 1; i < len(bases); i++ {
-			g.f("LEAQ (%s)(BX*2), %s", bases[i-1], bases[i])
-			g.f("ADDQ BX, %s", bases[i])
-		}
+		x := g.rowsOf("R14", rows)
 		g.sums(sum)
 		step := func(i int) {
 			g.load(g.at(64*i, 4, "SI"), w)
-			for r := range rows {
-				index := []string{"", "(BX*1)", "(BX*2)"}[r%3]
-				g.fmaBroadcast("VFMADD231PS", fmt.Sprintf("%d(%s)%s", 4*i, bases[r/3], index), w, sum[r], tmp)
-			}
+			g.fmaRows(x, 4*i, w, sum, tmp)
 		}
 		g.unrolled(4, step, func(n int) {
 			g.f("ADDQ $%d, SI", 64*n)
-			for _, b := range bases {
-				g.f("ADDQ $%d, %s", 4*n, b)
-			}
+			x.advance(g, 4*n)
 		})
 		g.write(sum)
 	})
 	g.end()
+}
+
+// floatRows addresses up to nine rows of floats that are BX bytes apart: a register for every third.
+type floatRows []string
+
+// rowsOf points to the rows from base.
+func (g *gen) rowsOf(base string, rows int) floatRows {
+	x := floatRows{"DX", "R11", "R12"}[:(rows+2)/3]
+	g.f("MOVQ %s, DX", base)
+	for i := 1; i < len(x); i++ {
+		g.f("LEAQ (%s)(BX*2), %s", x[i-1], x[i])
+		g.f("ADDQ BX, %s", x[i])
+	}
+	return x
+}
+
+// at is the address of the float at off in row r.
+func (x floatRows) at(r, off int) string {
+	return fmt.Sprintf("%d(%s)%s", off, x[r/3], []string{"", "(BX*1)", "(BX*2)"}[r%3])
+}
+
+func (x floatRows) advance(g *gen, n int) {
+	for _, r := range x {
+		g.f("ADDQ $%d, %s", n, r)
+	}
+}
+
+// fmaRows adds the products of weights w with the float at off in every row to its sum.
+func (g *gen) fmaRows(x floatRows, off int, w string, sum []string, tmp string) {
+	for r, s := range sum {
+		g.fmaBroadcast("VFMADD231PS", x.at(r, off), w, s, tmp)
+	}
 }
 
 // unrolled runs a step CX times, n at a time as long as it goes. advance moves pointers on by a number of steps.

@@ -14,7 +14,8 @@ import (
 	"github.com/metrale/metrale/internal/tensor"
 )
 
-// model is the linear part of SmolLM2-135M: 30 layers of width 576, and the tied output matrix.
+// model is the linear part of SmolLM2-135M: 30 layers of width 576 (768 for types with superblocks), and the tied output
+// matrix.
 type model struct {
 	p     *pool.Pool
 	s     *Scratch
@@ -24,11 +25,14 @@ type model struct {
 }
 
 const (
-	width, inner, kv, layers, vocab = 576, 1536, 192, 30, 49152
+	inner, kv, layers, vocab = 1536, 192, 30, 49152
 )
 
 func newModel(b *testing.B, d, head tensor.DType, compute Compute, rows int) *model {
-	m := &model{p: pool.New(0)}
+	m, width := &model{p: pool.New(0)}, 576
+	if formats[d].super {
+		width = 768
+	}
 	b.Cleanup(m.p.Close)
 	m.s = NewScratch(rows, inner, m.p.Workers())
 	rng := rand.New(rand.NewPCG(1, 2))
@@ -76,7 +80,7 @@ func (m *model) step() {
 }
 
 // times runs f over and over for a while and gives the best and the median time.
-func times(b *testing.B, f func()) (best, median time.Duration) {
+func times(b *testing.B, f func()) [2]time.Duration {
 	f()
 	var t []time.Duration
 	for b.Loop() {
@@ -85,7 +89,7 @@ func times(b *testing.B, f func()) (best, median time.Duration) {
 		t = append(t, time.Since(start))
 	}
 	slices.Sort(t)
-	return t[0], t[len(t)/2]
+	return [2]time.Duration{t[0], t[len(t)/2]}
 }
 
 // sweep reads memory with all workers, as fast as it goes: what decoding could reach.
@@ -107,30 +111,38 @@ func sweep(b *testing.B, p *pool.Pool) (best, median float64) {
 	return n * task / 1e9 / t[0].Seconds(), n * task / 1e9 / t[len(t)/2].Seconds()
 }
 
-// BenchmarkDecode multiplies one row with all of a model. It reports the memory it reads in a second, alone and as a share
-// of a read sweep in the same run, and how many tokens a second that is without the other kernels.
+// report gives the best and the median of a measure over times.
+func report(b *testing.B, unit string, times [2]time.Duration, measure func(seconds float64) float64) {
+	for i, name := range []string{"best", "median"} {
+		b.ReportMetric(measure(times[i].Seconds()), unit+"-"+name)
+	}
+}
+
+// BenchmarkDecode multiplies one row, or the rows of a few sequences, with all of a model. It reports the memory it reads in
+// a second, alone and as a share of a read sweep in the same run, and how many steps a second that is without the other
+// kernels.
 func BenchmarkDecode(b *testing.B) {
 	for _, c := range []struct {
-		d, head tensor.DType
-		compute Compute
+		d    tensor.DType
+		rows int
 	}{
-		{tensor.Q4_1, tensor.Q8_0, Q8}, {tensor.Q4_0, tensor.Q8_0, Q8}, {tensor.Q5_1, tensor.Q8_0, Q8}, {tensor.Q8_0, tensor.Q8_0, Q8},
-		{tensor.IQ4_NL, tensor.Q8_0, Q8}, {tensor.MXFP4, tensor.Q8_0, Q8},
-		{tensor.F16, tensor.F16, F32}, {tensor.BF16, tensor.BF16, F32}, {tensor.F32, tensor.F32, F32},
+		{tensor.Q4_1, 1}, {tensor.Q4_1, 2}, {tensor.Q4_1, 4}, {tensor.Q4_1, 8}, {tensor.Q8_0, 1}, {tensor.Q8_0, 4}, {tensor.Q4_0, 1},
+		{tensor.Q5_1, 1}, {tensor.Q4_K, 1}, {tensor.Q4_K, 4}, {tensor.Q5_K, 1}, {tensor.Q6_K, 1}, {tensor.Q2_K, 1}, {tensor.IQ4_NL, 1},
+		{tensor.MXFP4, 1}, {tensor.F16, 1}, {tensor.BF16, 1}, {tensor.BF16, 4}, {tensor.F32, 1},
 	} {
-		b.Run(c.d.String(), func(b *testing.B) {
-			m := newModel(b, c.d, c.head, c.compute, 1)
+		b.Run(fmt.Sprintf("%v/%d", c.d, c.rows), func(b *testing.B) {
+			head := c.d
+			if formats[c.d].quantised() {
+				head = tensor.Q8_0
+			}
+			m := newModel(b, c.d, head, Q8, c.rows)
 			sweepBest, sweepMedian := sweep(b, m.p)
-			best, median := times(b, m.step)
-			rate := func(t time.Duration) float64 { return float64(m.bytes) / 1e9 / t.Seconds() }
+			t := times(b, m.step)
 			b.ReportMetric(0, "ns/op")
-			b.ReportMetric(rate(best), "GB/s-best")
-			b.ReportMetric(rate(median), "GB/s-median")
-			b.ReportMetric(sweepBest, "sweep-GB/s-best")
-			b.ReportMetric(rate(best)/sweepBest, "share-best")
-			b.ReportMetric(rate(median)/sweepMedian, "share-median")
-			b.ReportMetric(1/best.Seconds(), "tok/s-best")
-			b.ReportMetric(1/median.Seconds(), "tok/s-median")
+			report(b, "GB/s", t, func(s float64) float64 { return float64(m.bytes) / 1e9 / s })
+			b.ReportMetric(float64(m.bytes)/1e9/t[0].Seconds()/sweepBest, "sweeps-best")
+			b.ReportMetric(float64(m.bytes)/1e9/t[1].Seconds()/sweepMedian, "sweeps-median")
+			report(b, "steps/s", t, func(s float64) float64 { return 1 / s })
 		})
 	}
 }
@@ -141,16 +153,13 @@ func BenchmarkPrefill(b *testing.B) {
 	for _, c := range []struct {
 		d       tensor.DType
 		compute Compute
-	}{{tensor.Q4_1, Q8}, {tensor.Q8_0, Q8}, {tensor.Q5_0, Q8}, {tensor.BF16, F32}, {tensor.F32, F32}, {tensor.Q4_1, F32}} {
-		b.Run(fmt.Sprintf("%v/compute%d", c.d, c.compute), func(b *testing.B) {
+	}{{tensor.Q4_1, Q8}, {tensor.Q8_0, Q8}, {tensor.Q5_0, Q8}, {tensor.Q4_K, Q8}, {tensor.Q6_K, Q8}, {tensor.BF16, F32}, {tensor.F32, F32}, {tensor.Q4_1, F32}} {
+		b.Run(fmt.Sprintf("%v/%s", c.d, [...]string{F32: "f32", Q8: "q8"}[c.compute]), func(b *testing.B) {
 			m := newModel(b, c.d, c.d, c.compute, rows)
-			best, median := times(b, m.step)
-			ops := float64(m.ops) * rows
+			t := times(b, m.step)
 			b.ReportMetric(0, "ns/op")
-			b.ReportMetric(ops/1e9/best.Seconds(), "GFLOP/s-best")
-			b.ReportMetric(ops/1e9/median.Seconds(), "GFLOP/s-median")
-			b.ReportMetric(rows/best.Seconds(), "tok/s-best")
-			b.ReportMetric(rows/median.Seconds(), "tok/s-median")
+			report(b, "GFLOP/s", t, func(s float64) float64 { return float64(m.ops) * rows / 1e9 / s })
+			report(b, "tok/s", t, func(s float64) float64 { return rows / s })
 		})
 	}
 }

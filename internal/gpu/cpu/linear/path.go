@@ -25,9 +25,11 @@ type kernels struct {
 	tileQ8 func(f *format, t tile, w, a []byte, aux []int32, blocks int)
 	// tileF32 is the same for float32; rows of x are ldx apart.
 	tileF32 func(t tile, w, x []float32, ldx, k int)
-	// rowQ8 and rowF multiply one row with panels as they are packed; nil if the path has no such kernel for the format.
-	rowQ8 func(f *format, out []float32, panels int, w, a []byte, aux []int32, blocks int)
-	rowF  func(f *format, out []float32, panels int, w []byte, x []float32)
+	// directQ8 and directF32 multiply a tile with panels as they are packed, the next panel 16 columns on. Where a path has
+	// no such kernel for the format and the height, direct is false.
+	directQ8  func(f *format, t tile, panels int, w, a []byte, aux []int32, blocks int)
+	directF32 func(f *format, t tile, panels int, w []byte, x []float32, ldx, k int)
+	direct    func(f *format, rows int, q8 bool) bool
 }
 
 // tile is the output of a tile: the 16 columns of a panel for each row, rows ld apart. add says that they hold what the
@@ -48,6 +50,7 @@ var goKernels = &kernels{
 	widen:    widenGo,
 	tileQ8:   tileQ8Go,
 	tileF32:  tileF32Go,
+	direct:   func(*format, int, bool) bool { return false },
 }
 
 // Paths are the names of the paths that this processor has, the best first.

@@ -17,10 +17,11 @@ import (
 type (
 	unpackFunc  = func(dst, src unsafe.Pointer, blocks int)
 	decodeFunc  = func(dst, rec unsafe.Pointer, blocks, zero int)
-	rowQ8Func   = func(out unsafe.Pointer, panels int, w, a, aux unsafe.Pointer, blocks int)
-	rowFFunc    = func(out unsafe.Pointer, panels int, w, x unsafe.Pointer, k int)
 	tileQ8Func  = func(out unsafe.Pointer, ld int, w, a, aux unsafe.Pointer, blocks, add int)
 	tileF32Func = func(out unsafe.Pointer, ld int, w, x unsafe.Pointer, ldx, k, add int)
+
+	directQ8Func  = func(out unsafe.Pointer, ld, panels int, w, a, aux unsafe.Pointer, blocks int)
+	directF32Func = func(out unsafe.Pointer, ld, panels int, w, x unsafe.Pointer, ldx, k int)
 )
 
 // Kinds of code records. A kernel for a tile is found at kind|rows.
@@ -40,20 +41,20 @@ type simd struct {
 	quantize  func(codes, scales unsafe.Pointer, step int, sums, src unsafe.Pointer, blocks int)
 	widenBF16 func(dst, src unsafe.Pointer, k int)
 	widenF16  func(dst, src unsafe.Pointer, k int)
-	unpack    []unpackFunc // by type
-	decode    []decodeFunc // by kind
-	rowQ8     []rowQ8Func  // by type
-	rowF      []rowFFunc   // by type
-	tileQ8    []tileQ8Func // by kind and rows
+	unpack    []unpackFunc   // by type
+	decode    []decodeFunc   // by kind
+	directQ8  []directQ8Func // by type<<4 | rows
+	directF32 []directF32Func
+	tileQ8    []tileQ8Func // by kind | rows
 	tileF32   []tileF32Func
 	signed    bool // tileQ8 has kernels for signed codes
 }
 
-var avx2 = simd{quantizeAVX2, widenBF16AVX2, widenF16AVX2, unpackAVX2[:], decodeAVX2[:], rowQ8AVX2[:], rowFAVX2[:],
-	tileQ8AVX2[:], tileF32AVX2[:], true}
+var avx2 = simd{quantizeAVX2, widenBF16AVX2, widenF16AVX2, unpackAVX2[:], decodeAVX2[:], directQ8AVX2[:],
+	directF32AVX2[:], tileQ8AVX2[:], tileF32AVX2[:], true}
 
-var avx512 = simd{quantizeAVX512, widenBF16AVX512, widenF16AVX512, unpackAVX512[:], decodeAVX512[:], rowQ8AVX512[:], rowFAVX512[:],
-	tileQ8AVX512[:], tileF32AVX512[:], false}
+var avx512 = simd{quantizeAVX512, widenBF16AVX512, widenF16AVX512, unpackAVX512[:], decodeAVX512[:], directQ8AVX512[:],
+	directF32AVX512[:], tileQ8AVX512[:], tileF32AVX512[:], false}
 
 // paths are those that this processor has, the best first.
 var paths = findPaths()
@@ -67,7 +68,7 @@ func findPaths() (p []*kernels) {
 			name = "avx512-novnni"
 		}
 		s := avx512 // integers as AVX2 does them, in tiles that it has too
-		s.rowQ8, s.tileQ8, s.signed = avx2.rowQ8, avx2.tileQ8, true
+		s.directQ8, s.tileQ8, s.signed = avx2.directQ8, avx2.tileQ8, true
 		p = append(p, s.kernels(name, vec.AVX512, 4, 2, 1))
 	}
 	if x.HasAVX2 && x.HasFMA && x.HasF16C {
@@ -88,14 +89,22 @@ func (s *simd) kernels(name string, level vec.Level, tiles ...int) *kernels {
 		s.unpack[f.d](ptr(dst), ptr(panel[first*block/f.elems*f.bytes:]), n)
 	}
 	k.widen = s.widen
-	k.rowQ8 = func(f *format, out []float32, panels int, w, a []byte, aux []int32, blocks int) {
-		_, _ = out[panels*lanes-1], w[panels*f.panelBytes(blocks*block)-1]
-		_, _ = a[blocks*actBytes-1], aux[blocks*f.groups()-1]
-		s.rowQ8[f.d](ptr(out), panels, ptr(w), ptr(a), ptr(aux), blocks)
+	k.direct = func(f *format, rows int, q8 bool) bool {
+		if i := int(f.d)<<4 | rows; q8 {
+			return i < len(s.directQ8) && s.directQ8[i] != nil
+		} else {
+			return i < len(s.directF32) && s.directF32[i] != nil
+		}
 	}
-	k.rowF = func(f *format, out []float32, panels int, w []byte, x []float32) {
-		_, _ = out[panels*lanes-1], w[panels*f.panelBytes(len(x))-1]
-		s.rowF[f.d](ptr(out), panels, ptr(w), ptr(x), len(x))
+	k.directQ8 = func(f *format, t tile, panels int, w, a []byte, aux []int32, blocks int) {
+		_, _ = t.out[(t.rows-1)*t.ld+panels*lanes-1], w[panels*f.panelBytes(blocks*block)-1]
+		_, _ = a[blocks*t.rows*actBytes-1], aux[blocks*f.groups()*t.rows-1]
+		s.directQ8[int(f.d)<<4|t.rows](ptr(t.out), t.ld, panels, ptr(w), ptr(a), ptr(aux), blocks)
+	}
+	k.directF32 = func(f *format, t tile, panels int, w []byte, x []float32, ldx, n int) {
+		_, _ = t.out[(t.rows-1)*t.ld+panels*lanes-1], w[panels*f.panelBytes(n)-1]
+		_ = x[(t.rows-1)*ldx+n-1]
+		s.directF32[int(f.d)<<4|t.rows](ptr(t.out), t.ld, panels, ptr(w), ptr(x), ldx, n)
 	}
 	k.tileQ8 = func(f *format, t tile, w, a []byte, aux []int32, blocks int) {
 		_, _ = t.out[(t.rows-1)*t.ld+lanes-1], w[blocks*f.codeBytes()-1]

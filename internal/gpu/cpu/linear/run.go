@@ -27,9 +27,13 @@ func Run(p Pool, s *Scratch, c *Call) {
 	s.runTasks(p, tasks)
 }
 
-// rowStrip is about how many bytes of weights a task with one row reads: little, as others may take it over, but more
-// than its own cost.
-const rowStrip = 24 << 10
+const (
+	// directRows is up to how many rows weights are multiplied as they are packed: more pay for unpacking them first.
+	directRows = 16
+	// directStrip is about how many bytes of weights a task then reads: little, as others may take it over, but more than
+	// its own cost, and no more than the nearest cache keeps for a second tile.
+	directStrip = 24 << 10
+)
 
 // divide cuts the call into tasks: strips of panels by spans of rows.
 func (s *Scratch) divide(c *Call) (tasks int) {
@@ -49,9 +53,9 @@ func (s *Scratch) cut(mats []mat, rows, copies int) (strip, limit int) {
 	for i := range mats {
 		panels += copies * mats[i].panels()
 	}
-	if rows == 1 {
+	if rows <= directRows {
 		fair := (panels + wanted - 1) / wanted
-		return max(1, min(fair, rowStrip/mats[0].f.panelBytes(mats[0].w.K))), 1
+		return max(1, min(fair, directStrip/mats[0].f.panelBytes(mats[0].w.K))), directRows
 	}
 	high := s.kernels.tiles[0]
 	spans := (rows + spanRows - 1) / spanRows
@@ -140,7 +144,7 @@ func (s *Scratch) glu(w *worker, sp *span, p0, n, columns int) {
 func (s *Scratch) product(w *worker, m *mat, sp *span, p0, n int, out []float32, ld int) {
 	size := m.f.panelBytes(m.w.K)
 	data := m.w.Data[sp.matrix*m.matrix+p0*size:][:n*size]
-	if sp.rows == 1 && s.row(m, sp, n, data, out) {
+	if sp.rows <= directRows && s.direct(m, sp, n, data, out, ld) {
 		return
 	}
 	for p := 0; p < n; p += groupPanels {
@@ -162,20 +166,25 @@ type group struct {
 	ld   int
 }
 
-// row multiplies a single row with panels as they are packed, if the path can.
-func (s *Scratch) row(m *mat, sp *span, n int, data []byte, out []float32) bool {
+// direct multiplies a few rows with panels as they are packed, if the path can: tile by tile, the first of which brings
+// the panels into the cache.
+func (s *Scratch) direct(m *mat, sp *span, n int, data []byte, out []float32, ld int) bool {
 	a, k := &s.acts, m.w.K
-	if m.aux < 0 {
-		if s.kernels.rowF == nil || m.f.quantised() {
+	tiles := a.tiles[sp.tile0:sp.tile1]
+	for _, rt := range tiles {
+		if !s.kernels.direct(m.f, rt.height, m.aux >= 0) {
 			return false
 		}
-		s.kernels.rowF(m.f, out[:n*lanes], n, data, a.x[sp.row*k:][:k])
-		return true
 	}
-	if s.kernels.rowQ8 == nil {
-		return false
+	for _, rt := range tiles {
+		t := tile{rows: rt.height, out: out[(rt.row-sp.row)*ld:], ld: ld}
+		if m.aux < 0 {
+			s.kernels.directF32(m.f, t, n, data, a.x[rt.row*k:], k, k)
+			continue
+		}
+		q, aux := a.q[rt.row*(k/block)*actBytes:], a.aux[m.aux][rt.row*(k/m.f.group):]
+		s.kernels.directQ8(m.f, t, n, data, q, aux, k/block)
 	}
-	s.kernels.rowQ8(m.f, out[:n*lanes], n, data, a.q[sp.row*(k/block)*actBytes:], a.aux[m.aux][sp.row*k/m.f.group:], k/block)
 	return true
 }
 

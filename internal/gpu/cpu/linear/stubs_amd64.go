@@ -20,120 +20,285 @@ func quantizeAVX512(codes unsafe.Pointer, scales unsafe.Pointer, stepN int, sums
 //go:noescape
 func unpackQ4_0AVX512(dst unsafe.Pointer, src unsafe.Pointer, blocksN int)
 
-// rowQ8Q4_0AVX512 multiplies one quantised row with panels.
+// directQ8Q4_0_8AVX512 multiplies a tile of quantised rows with panels as they are packed.
 //
 //go:noescape
-func rowQ8Q4_0AVX512(out unsafe.Pointer, panelsN int, w unsafe.Pointer, a unsafe.Pointer, aux unsafe.Pointer, blocksN int)
+func directQ8Q4_0_8AVX512(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer, a unsafe.Pointer, aux unsafe.Pointer, blocksN int)
+
+// directQ8Q4_0_4AVX512 multiplies a tile of quantised rows with panels as they are packed.
+//
+//go:noescape
+func directQ8Q4_0_4AVX512(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer, a unsafe.Pointer, aux unsafe.Pointer, blocksN int)
+
+// directQ8Q4_0_2AVX512 multiplies a tile of quantised rows with panels as they are packed.
+//
+//go:noescape
+func directQ8Q4_0_2AVX512(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer, a unsafe.Pointer, aux unsafe.Pointer, blocksN int)
+
+// directQ8Q4_0_1AVX512 multiplies a tile of quantised rows with panels as they are packed.
+//
+//go:noescape
+func directQ8Q4_0_1AVX512(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer, a unsafe.Pointer, aux unsafe.Pointer, blocksN int)
 
 // unpackQ4_1AVX512 writes code records of blocks, the first of which begins a record.
 //
 //go:noescape
 func unpackQ4_1AVX512(dst unsafe.Pointer, src unsafe.Pointer, blocksN int)
 
-// rowQ8Q4_1AVX512 multiplies one quantised row with panels.
+// directQ8Q4_1_8AVX512 multiplies a tile of quantised rows with panels as they are packed.
 //
 //go:noescape
-func rowQ8Q4_1AVX512(out unsafe.Pointer, panelsN int, w unsafe.Pointer, a unsafe.Pointer, aux unsafe.Pointer, blocksN int)
+func directQ8Q4_1_8AVX512(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer, a unsafe.Pointer, aux unsafe.Pointer, blocksN int)
+
+// directQ8Q4_1_4AVX512 multiplies a tile of quantised rows with panels as they are packed.
+//
+//go:noescape
+func directQ8Q4_1_4AVX512(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer, a unsafe.Pointer, aux unsafe.Pointer, blocksN int)
+
+// directQ8Q4_1_2AVX512 multiplies a tile of quantised rows with panels as they are packed.
+//
+//go:noescape
+func directQ8Q4_1_2AVX512(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer, a unsafe.Pointer, aux unsafe.Pointer, blocksN int)
+
+// directQ8Q4_1_1AVX512 multiplies a tile of quantised rows with panels as they are packed.
+//
+//go:noescape
+func directQ8Q4_1_1AVX512(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer, a unsafe.Pointer, aux unsafe.Pointer, blocksN int)
 
 // unpackQ5_0AVX512 writes code records of blocks, the first of which begins a record.
 //
 //go:noescape
 func unpackQ5_0AVX512(dst unsafe.Pointer, src unsafe.Pointer, blocksN int)
 
-// rowQ8Q5_0AVX512 multiplies one quantised row with panels.
+// directQ8Q5_0_8AVX512 multiplies a tile of quantised rows with panels as they are packed.
 //
 //go:noescape
-func rowQ8Q5_0AVX512(out unsafe.Pointer, panelsN int, w unsafe.Pointer, a unsafe.Pointer, aux unsafe.Pointer, blocksN int)
+func directQ8Q5_0_8AVX512(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer, a unsafe.Pointer, aux unsafe.Pointer, blocksN int)
+
+// directQ8Q5_0_4AVX512 multiplies a tile of quantised rows with panels as they are packed.
+//
+//go:noescape
+func directQ8Q5_0_4AVX512(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer, a unsafe.Pointer, aux unsafe.Pointer, blocksN int)
+
+// directQ8Q5_0_2AVX512 multiplies a tile of quantised rows with panels as they are packed.
+//
+//go:noescape
+func directQ8Q5_0_2AVX512(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer, a unsafe.Pointer, aux unsafe.Pointer, blocksN int)
+
+// directQ8Q5_0_1AVX512 multiplies a tile of quantised rows with panels as they are packed.
+//
+//go:noescape
+func directQ8Q5_0_1AVX512(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer, a unsafe.Pointer, aux unsafe.Pointer, blocksN int)
 
 // unpackQ5_1AVX512 writes code records of blocks, the first of which begins a record.
 //
 //go:noescape
 func unpackQ5_1AVX512(dst unsafe.Pointer, src unsafe.Pointer, blocksN int)
 
-// rowQ8Q5_1AVX512 multiplies one quantised row with panels.
+// directQ8Q5_1_8AVX512 multiplies a tile of quantised rows with panels as they are packed.
 //
 //go:noescape
-func rowQ8Q5_1AVX512(out unsafe.Pointer, panelsN int, w unsafe.Pointer, a unsafe.Pointer, aux unsafe.Pointer, blocksN int)
+func directQ8Q5_1_8AVX512(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer, a unsafe.Pointer, aux unsafe.Pointer, blocksN int)
+
+// directQ8Q5_1_4AVX512 multiplies a tile of quantised rows with panels as they are packed.
+//
+//go:noescape
+func directQ8Q5_1_4AVX512(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer, a unsafe.Pointer, aux unsafe.Pointer, blocksN int)
+
+// directQ8Q5_1_2AVX512 multiplies a tile of quantised rows with panels as they are packed.
+//
+//go:noescape
+func directQ8Q5_1_2AVX512(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer, a unsafe.Pointer, aux unsafe.Pointer, blocksN int)
+
+// directQ8Q5_1_1AVX512 multiplies a tile of quantised rows with panels as they are packed.
+//
+//go:noescape
+func directQ8Q5_1_1AVX512(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer, a unsafe.Pointer, aux unsafe.Pointer, blocksN int)
 
 // unpackQ8_0AVX512 writes code records of blocks, the first of which begins a record.
 //
 //go:noescape
 func unpackQ8_0AVX512(dst unsafe.Pointer, src unsafe.Pointer, blocksN int)
 
-// rowQ8Q8_0AVX512 multiplies one quantised row with panels.
+// directQ8Q8_0_8AVX512 multiplies a tile of quantised rows with panels as they are packed.
 //
 //go:noescape
-func rowQ8Q8_0AVX512(out unsafe.Pointer, panelsN int, w unsafe.Pointer, a unsafe.Pointer, aux unsafe.Pointer, blocksN int)
+func directQ8Q8_0_8AVX512(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer, a unsafe.Pointer, aux unsafe.Pointer, blocksN int)
+
+// directQ8Q8_0_4AVX512 multiplies a tile of quantised rows with panels as they are packed.
+//
+//go:noescape
+func directQ8Q8_0_4AVX512(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer, a unsafe.Pointer, aux unsafe.Pointer, blocksN int)
+
+// directQ8Q8_0_2AVX512 multiplies a tile of quantised rows with panels as they are packed.
+//
+//go:noescape
+func directQ8Q8_0_2AVX512(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer, a unsafe.Pointer, aux unsafe.Pointer, blocksN int)
+
+// directQ8Q8_0_1AVX512 multiplies a tile of quantised rows with panels as they are packed.
+//
+//go:noescape
+func directQ8Q8_0_1AVX512(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer, a unsafe.Pointer, aux unsafe.Pointer, blocksN int)
 
 // unpackQ2_KAVX512 writes code records of blocks, the first of which begins a record.
 //
 //go:noescape
 func unpackQ2_KAVX512(dst unsafe.Pointer, src unsafe.Pointer, blocksN int)
 
-// rowQ8Q2_KAVX512 multiplies one quantised row with panels.
+// directQ8Q2_K_4AVX512 multiplies a tile of quantised rows with panels as they are packed.
 //
 //go:noescape
-func rowQ8Q2_KAVX512(out unsafe.Pointer, panelsN int, w unsafe.Pointer, a unsafe.Pointer, aux unsafe.Pointer, blocksN int)
+func directQ8Q2_K_4AVX512(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer, a unsafe.Pointer, aux unsafe.Pointer, blocksN int)
+
+// directQ8Q2_K_2AVX512 multiplies a tile of quantised rows with panels as they are packed.
+//
+//go:noescape
+func directQ8Q2_K_2AVX512(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer, a unsafe.Pointer, aux unsafe.Pointer, blocksN int)
+
+// directQ8Q2_K_1AVX512 multiplies a tile of quantised rows with panels as they are packed.
+//
+//go:noescape
+func directQ8Q2_K_1AVX512(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer, a unsafe.Pointer, aux unsafe.Pointer, blocksN int)
 
 // unpackQ3_KAVX512 writes code records of blocks, the first of which begins a record.
 //
 //go:noescape
 func unpackQ3_KAVX512(dst unsafe.Pointer, src unsafe.Pointer, blocksN int)
 
-// rowQ8Q3_KAVX512 multiplies one quantised row with panels.
+// directQ8Q3_K_4AVX512 multiplies a tile of quantised rows with panels as they are packed.
 //
 //go:noescape
-func rowQ8Q3_KAVX512(out unsafe.Pointer, panelsN int, w unsafe.Pointer, a unsafe.Pointer, aux unsafe.Pointer, blocksN int)
+func directQ8Q3_K_4AVX512(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer, a unsafe.Pointer, aux unsafe.Pointer, blocksN int)
+
+// directQ8Q3_K_2AVX512 multiplies a tile of quantised rows with panels as they are packed.
+//
+//go:noescape
+func directQ8Q3_K_2AVX512(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer, a unsafe.Pointer, aux unsafe.Pointer, blocksN int)
+
+// directQ8Q3_K_1AVX512 multiplies a tile of quantised rows with panels as they are packed.
+//
+//go:noescape
+func directQ8Q3_K_1AVX512(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer, a unsafe.Pointer, aux unsafe.Pointer, blocksN int)
 
 // unpackQ4_KAVX512 writes code records of blocks, the first of which begins a record.
 //
 //go:noescape
 func unpackQ4_KAVX512(dst unsafe.Pointer, src unsafe.Pointer, blocksN int)
 
-// rowQ8Q4_KAVX512 multiplies one quantised row with panels.
+// directQ8Q4_K_8AVX512 multiplies a tile of quantised rows with panels as they are packed.
 //
 //go:noescape
-func rowQ8Q4_KAVX512(out unsafe.Pointer, panelsN int, w unsafe.Pointer, a unsafe.Pointer, aux unsafe.Pointer, blocksN int)
+func directQ8Q4_K_8AVX512(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer, a unsafe.Pointer, aux unsafe.Pointer, blocksN int)
+
+// directQ8Q4_K_4AVX512 multiplies a tile of quantised rows with panels as they are packed.
+//
+//go:noescape
+func directQ8Q4_K_4AVX512(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer, a unsafe.Pointer, aux unsafe.Pointer, blocksN int)
+
+// directQ8Q4_K_2AVX512 multiplies a tile of quantised rows with panels as they are packed.
+//
+//go:noescape
+func directQ8Q4_K_2AVX512(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer, a unsafe.Pointer, aux unsafe.Pointer, blocksN int)
+
+// directQ8Q4_K_1AVX512 multiplies a tile of quantised rows with panels as they are packed.
+//
+//go:noescape
+func directQ8Q4_K_1AVX512(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer, a unsafe.Pointer, aux unsafe.Pointer, blocksN int)
 
 // unpackQ5_KAVX512 writes code records of blocks, the first of which begins a record.
 //
 //go:noescape
 func unpackQ5_KAVX512(dst unsafe.Pointer, src unsafe.Pointer, blocksN int)
 
-// rowQ8Q5_KAVX512 multiplies one quantised row with panels.
+// directQ8Q5_K_8AVX512 multiplies a tile of quantised rows with panels as they are packed.
 //
 //go:noescape
-func rowQ8Q5_KAVX512(out unsafe.Pointer, panelsN int, w unsafe.Pointer, a unsafe.Pointer, aux unsafe.Pointer, blocksN int)
+func directQ8Q5_K_8AVX512(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer, a unsafe.Pointer, aux unsafe.Pointer, blocksN int)
+
+// directQ8Q5_K_4AVX512 multiplies a tile of quantised rows with panels as they are packed.
+//
+//go:noescape
+func directQ8Q5_K_4AVX512(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer, a unsafe.Pointer, aux unsafe.Pointer, blocksN int)
+
+// directQ8Q5_K_2AVX512 multiplies a tile of quantised rows with panels as they are packed.
+//
+//go:noescape
+func directQ8Q5_K_2AVX512(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer, a unsafe.Pointer, aux unsafe.Pointer, blocksN int)
+
+// directQ8Q5_K_1AVX512 multiplies a tile of quantised rows with panels as they are packed.
+//
+//go:noescape
+func directQ8Q5_K_1AVX512(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer, a unsafe.Pointer, aux unsafe.Pointer, blocksN int)
 
 // unpackQ6_KAVX512 writes code records of blocks, the first of which begins a record.
 //
 //go:noescape
 func unpackQ6_KAVX512(dst unsafe.Pointer, src unsafe.Pointer, blocksN int)
 
-// rowQ8Q6_KAVX512 multiplies one quantised row with panels.
+// directQ8Q6_K_4AVX512 multiplies a tile of quantised rows with panels as they are packed.
 //
 //go:noescape
-func rowQ8Q6_KAVX512(out unsafe.Pointer, panelsN int, w unsafe.Pointer, a unsafe.Pointer, aux unsafe.Pointer, blocksN int)
+func directQ8Q6_K_4AVX512(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer, a unsafe.Pointer, aux unsafe.Pointer, blocksN int)
+
+// directQ8Q6_K_2AVX512 multiplies a tile of quantised rows with panels as they are packed.
+//
+//go:noescape
+func directQ8Q6_K_2AVX512(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer, a unsafe.Pointer, aux unsafe.Pointer, blocksN int)
+
+// directQ8Q6_K_1AVX512 multiplies a tile of quantised rows with panels as they are packed.
+//
+//go:noescape
+func directQ8Q6_K_1AVX512(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer, a unsafe.Pointer, aux unsafe.Pointer, blocksN int)
 
 // unpackIQ4_NLAVX512 writes code records of blocks, the first of which begins a record.
 //
 //go:noescape
 func unpackIQ4_NLAVX512(dst unsafe.Pointer, src unsafe.Pointer, blocksN int)
 
-// rowQ8IQ4_NLAVX512 multiplies one quantised row with panels.
+// directQ8IQ4_NL_8AVX512 multiplies a tile of quantised rows with panels as they are packed.
 //
 //go:noescape
-func rowQ8IQ4_NLAVX512(out unsafe.Pointer, panelsN int, w unsafe.Pointer, a unsafe.Pointer, aux unsafe.Pointer, blocksN int)
+func directQ8IQ4_NL_8AVX512(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer, a unsafe.Pointer, aux unsafe.Pointer, blocksN int)
+
+// directQ8IQ4_NL_4AVX512 multiplies a tile of quantised rows with panels as they are packed.
+//
+//go:noescape
+func directQ8IQ4_NL_4AVX512(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer, a unsafe.Pointer, aux unsafe.Pointer, blocksN int)
+
+// directQ8IQ4_NL_2AVX512 multiplies a tile of quantised rows with panels as they are packed.
+//
+//go:noescape
+func directQ8IQ4_NL_2AVX512(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer, a unsafe.Pointer, aux unsafe.Pointer, blocksN int)
+
+// directQ8IQ4_NL_1AVX512 multiplies a tile of quantised rows with panels as they are packed.
+//
+//go:noescape
+func directQ8IQ4_NL_1AVX512(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer, a unsafe.Pointer, aux unsafe.Pointer, blocksN int)
 
 // unpackMXFP4AVX512 writes code records of blocks, the first of which begins a record.
 //
 //go:noescape
 func unpackMXFP4AVX512(dst unsafe.Pointer, src unsafe.Pointer, blocksN int)
 
-// rowQ8MXFP4AVX512 multiplies one quantised row with panels.
+// directQ8MXFP4_8AVX512 multiplies a tile of quantised rows with panels as they are packed.
 //
 //go:noescape
-func rowQ8MXFP4AVX512(out unsafe.Pointer, panelsN int, w unsafe.Pointer, a unsafe.Pointer, aux unsafe.Pointer, blocksN int)
+func directQ8MXFP4_8AVX512(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer, a unsafe.Pointer, aux unsafe.Pointer, blocksN int)
+
+// directQ8MXFP4_4AVX512 multiplies a tile of quantised rows with panels as they are packed.
+//
+//go:noescape
+func directQ8MXFP4_4AVX512(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer, a unsafe.Pointer, aux unsafe.Pointer, blocksN int)
+
+// directQ8MXFP4_2AVX512 multiplies a tile of quantised rows with panels as they are packed.
+//
+//go:noescape
+func directQ8MXFP4_2AVX512(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer, a unsafe.Pointer, aux unsafe.Pointer, blocksN int)
+
+// directQ8MXFP4_1AVX512 multiplies a tile of quantised rows with panels as they are packed.
+//
+//go:noescape
+func directQ8MXFP4_1AVX512(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer, a unsafe.Pointer, aux unsafe.Pointer, blocksN int)
 
 // decodeZero32AVX512 writes code records as float32.
 //
@@ -245,40 +410,85 @@ func widenBF16AVX512(dst unsafe.Pointer, src unsafe.Pointer, kN int)
 //go:noescape
 func widenF16AVX512(dst unsafe.Pointer, src unsafe.Pointer, kN int)
 
-// rowF32AVX512 multiplies one row with panels.
-//
-//go:noescape
-func rowF32AVX512(out unsafe.Pointer, panelsN int, w unsafe.Pointer, x unsafe.Pointer, kN int)
-
-// rowBF16AVX512 multiplies one row with panels.
-//
-//go:noescape
-func rowBF16AVX512(out unsafe.Pointer, panelsN int, w unsafe.Pointer, x unsafe.Pointer, kN int)
-
-// rowF16AVX512 multiplies one row with panels.
-//
-//go:noescape
-func rowF16AVX512(out unsafe.Pointer, panelsN int, w unsafe.Pointer, x unsafe.Pointer, kN int)
-
 // tileF32_8AVX512 multiplies a tile of rows with a panel of float32.
 //
 //go:noescape
 func tileF32_8AVX512(out unsafe.Pointer, ldN int, w unsafe.Pointer, x unsafe.Pointer, ldxN int, kN int, addN int)
+
+// directF32_8AVX512 multiplies a tile of rows with panels as they are packed.
+//
+//go:noescape
+func directF32_8AVX512(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer, x unsafe.Pointer, ldxN int, kN int)
+
+// directBF16_8AVX512 multiplies a tile of rows with panels as they are packed.
+//
+//go:noescape
+func directBF16_8AVX512(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer, x unsafe.Pointer, ldxN int, kN int)
+
+// directF16_8AVX512 multiplies a tile of rows with panels as they are packed.
+//
+//go:noescape
+func directF16_8AVX512(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer, x unsafe.Pointer, ldxN int, kN int)
 
 // tileF32_4AVX512 multiplies a tile of rows with a panel of float32.
 //
 //go:noescape
 func tileF32_4AVX512(out unsafe.Pointer, ldN int, w unsafe.Pointer, x unsafe.Pointer, ldxN int, kN int, addN int)
 
+// directF32_4AVX512 multiplies a tile of rows with panels as they are packed.
+//
+//go:noescape
+func directF32_4AVX512(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer, x unsafe.Pointer, ldxN int, kN int)
+
+// directBF16_4AVX512 multiplies a tile of rows with panels as they are packed.
+//
+//go:noescape
+func directBF16_4AVX512(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer, x unsafe.Pointer, ldxN int, kN int)
+
+// directF16_4AVX512 multiplies a tile of rows with panels as they are packed.
+//
+//go:noescape
+func directF16_4AVX512(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer, x unsafe.Pointer, ldxN int, kN int)
+
 // tileF32_2AVX512 multiplies a tile of rows with a panel of float32.
 //
 //go:noescape
 func tileF32_2AVX512(out unsafe.Pointer, ldN int, w unsafe.Pointer, x unsafe.Pointer, ldxN int, kN int, addN int)
 
+// directF32_2AVX512 multiplies a tile of rows with panels as they are packed.
+//
+//go:noescape
+func directF32_2AVX512(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer, x unsafe.Pointer, ldxN int, kN int)
+
+// directBF16_2AVX512 multiplies a tile of rows with panels as they are packed.
+//
+//go:noescape
+func directBF16_2AVX512(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer, x unsafe.Pointer, ldxN int, kN int)
+
+// directF16_2AVX512 multiplies a tile of rows with panels as they are packed.
+//
+//go:noescape
+func directF16_2AVX512(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer, x unsafe.Pointer, ldxN int, kN int)
+
 // tileF32_1AVX512 multiplies a tile of rows with a panel of float32.
 //
 //go:noescape
 func tileF32_1AVX512(out unsafe.Pointer, ldN int, w unsafe.Pointer, x unsafe.Pointer, ldxN int, kN int, addN int)
+
+// directF32_1AVX512 multiplies a tile of rows with panels as they are packed.
+//
+//go:noescape
+func directF32_1AVX512(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer, x unsafe.Pointer, ldxN int, kN int)
+
+// directBF16_1AVX512 multiplies a tile of rows with panels as they are packed.
+//
+//go:noescape
+func directBF16_1AVX512(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer, x unsafe.Pointer, ldxN int, kN int)
+
+// directF16_1AVX512 multiplies a tile of rows with panels as they are packed.
+//
+//go:noescape
+func directF16_1AVX512(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer, x unsafe.Pointer, ldxN int, kN int)
 
 var unpackAVX512 = [...]unpackFunc{
 	tensor.Q4_0:   unpackQ4_0AVX512,
@@ -295,25 +505,67 @@ var unpackAVX512 = [...]unpackFunc{
 	tensor.MXFP4:  unpackMXFP4AVX512,
 }
 
-var rowQ8AVX512 = [...]rowQ8Func{
-	tensor.Q4_0:   rowQ8Q4_0AVX512,
-	tensor.Q4_1:   rowQ8Q4_1AVX512,
-	tensor.Q5_0:   rowQ8Q5_0AVX512,
-	tensor.Q5_1:   rowQ8Q5_1AVX512,
-	tensor.Q8_0:   rowQ8Q8_0AVX512,
-	tensor.Q2_K:   rowQ8Q2_KAVX512,
-	tensor.Q3_K:   rowQ8Q3_KAVX512,
-	tensor.Q4_K:   rowQ8Q4_KAVX512,
-	tensor.Q5_K:   rowQ8Q5_KAVX512,
-	tensor.Q6_K:   rowQ8Q6_KAVX512,
-	tensor.IQ4_NL: rowQ8IQ4_NLAVX512,
-	tensor.MXFP4:  rowQ8MXFP4AVX512,
+var directQ8AVX512 = [...]directQ8Func{
+	int(tensor.Q4_0)<<4 | 8:   directQ8Q4_0_8AVX512,
+	int(tensor.Q4_0)<<4 | 4:   directQ8Q4_0_4AVX512,
+	int(tensor.Q4_0)<<4 | 2:   directQ8Q4_0_2AVX512,
+	int(tensor.Q4_0)<<4 | 1:   directQ8Q4_0_1AVX512,
+	int(tensor.Q4_1)<<4 | 8:   directQ8Q4_1_8AVX512,
+	int(tensor.Q4_1)<<4 | 4:   directQ8Q4_1_4AVX512,
+	int(tensor.Q4_1)<<4 | 2:   directQ8Q4_1_2AVX512,
+	int(tensor.Q4_1)<<4 | 1:   directQ8Q4_1_1AVX512,
+	int(tensor.Q5_0)<<4 | 8:   directQ8Q5_0_8AVX512,
+	int(tensor.Q5_0)<<4 | 4:   directQ8Q5_0_4AVX512,
+	int(tensor.Q5_0)<<4 | 2:   directQ8Q5_0_2AVX512,
+	int(tensor.Q5_0)<<4 | 1:   directQ8Q5_0_1AVX512,
+	int(tensor.Q5_1)<<4 | 8:   directQ8Q5_1_8AVX512,
+	int(tensor.Q5_1)<<4 | 4:   directQ8Q5_1_4AVX512,
+	int(tensor.Q5_1)<<4 | 2:   directQ8Q5_1_2AVX512,
+	int(tensor.Q5_1)<<4 | 1:   directQ8Q5_1_1AVX512,
+	int(tensor.Q8_0)<<4 | 8:   directQ8Q8_0_8AVX512,
+	int(tensor.Q8_0)<<4 | 4:   directQ8Q8_0_4AVX512,
+	int(tensor.Q8_0)<<4 | 2:   directQ8Q8_0_2AVX512,
+	int(tensor.Q8_0)<<4 | 1:   directQ8Q8_0_1AVX512,
+	int(tensor.Q2_K)<<4 | 4:   directQ8Q2_K_4AVX512,
+	int(tensor.Q2_K)<<4 | 2:   directQ8Q2_K_2AVX512,
+	int(tensor.Q2_K)<<4 | 1:   directQ8Q2_K_1AVX512,
+	int(tensor.Q3_K)<<4 | 4:   directQ8Q3_K_4AVX512,
+	int(tensor.Q3_K)<<4 | 2:   directQ8Q3_K_2AVX512,
+	int(tensor.Q3_K)<<4 | 1:   directQ8Q3_K_1AVX512,
+	int(tensor.Q4_K)<<4 | 8:   directQ8Q4_K_8AVX512,
+	int(tensor.Q4_K)<<4 | 4:   directQ8Q4_K_4AVX512,
+	int(tensor.Q4_K)<<4 | 2:   directQ8Q4_K_2AVX512,
+	int(tensor.Q4_K)<<4 | 1:   directQ8Q4_K_1AVX512,
+	int(tensor.Q5_K)<<4 | 8:   directQ8Q5_K_8AVX512,
+	int(tensor.Q5_K)<<4 | 4:   directQ8Q5_K_4AVX512,
+	int(tensor.Q5_K)<<4 | 2:   directQ8Q5_K_2AVX512,
+	int(tensor.Q5_K)<<4 | 1:   directQ8Q5_K_1AVX512,
+	int(tensor.Q6_K)<<4 | 4:   directQ8Q6_K_4AVX512,
+	int(tensor.Q6_K)<<4 | 2:   directQ8Q6_K_2AVX512,
+	int(tensor.Q6_K)<<4 | 1:   directQ8Q6_K_1AVX512,
+	int(tensor.IQ4_NL)<<4 | 8: directQ8IQ4_NL_8AVX512,
+	int(tensor.IQ4_NL)<<4 | 4: directQ8IQ4_NL_4AVX512,
+	int(tensor.IQ4_NL)<<4 | 2: directQ8IQ4_NL_2AVX512,
+	int(tensor.IQ4_NL)<<4 | 1: directQ8IQ4_NL_1AVX512,
+	int(tensor.MXFP4)<<4 | 8:  directQ8MXFP4_8AVX512,
+	int(tensor.MXFP4)<<4 | 4:  directQ8MXFP4_4AVX512,
+	int(tensor.MXFP4)<<4 | 2:  directQ8MXFP4_2AVX512,
+	int(tensor.MXFP4)<<4 | 1:  directQ8MXFP4_1AVX512,
 }
 
-var rowFAVX512 = [...]rowFFunc{
-	tensor.F32:  rowF32AVX512,
-	tensor.BF16: rowBF16AVX512,
-	tensor.F16:  rowF16AVX512,
+var directF32AVX512 = [...]directF32Func{
+	int(tensor.F32)<<4 | 8:  directF32_8AVX512,
+	int(tensor.BF16)<<4 | 8: directBF16_8AVX512,
+	int(tensor.F16)<<4 | 8:  directF16_8AVX512,
+	int(tensor.F32)<<4 | 4:  directF32_4AVX512,
+	int(tensor.BF16)<<4 | 4: directBF16_4AVX512,
+	int(tensor.F16)<<4 | 4:  directF16_4AVX512,
+	int(tensor.F32)<<4 | 2:  directF32_2AVX512,
+	int(tensor.BF16)<<4 | 2: directBF16_2AVX512,
+	int(tensor.F16)<<4 | 2:  directF16_2AVX512,
+	int(tensor.F32)<<4 | 1:  directF32_1AVX512,
+	int(tensor.BF16)<<4 | 1: directBF16_1AVX512,
+	int(tensor.F16)<<4 | 1:  directF16_1AVX512,
 }
 
 var tileQ8AVX512 = [...]tileQ8Func{
@@ -359,120 +611,120 @@ func quantizeAVX2(codes unsafe.Pointer, scales unsafe.Pointer, stepN int, sums u
 //go:noescape
 func unpackQ4_0AVX2(dst unsafe.Pointer, src unsafe.Pointer, blocksN int)
 
-// rowQ8Q4_0AVX2 multiplies one quantised row with panels.
+// directQ8Q4_0_1AVX2 multiplies a tile of quantised rows with panels as they are packed.
 //
 //go:noescape
-func rowQ8Q4_0AVX2(out unsafe.Pointer, panelsN int, w unsafe.Pointer, a unsafe.Pointer, aux unsafe.Pointer, blocksN int)
+func directQ8Q4_0_1AVX2(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer, a unsafe.Pointer, aux unsafe.Pointer, blocksN int)
 
 // unpackQ4_1AVX2 writes code records of blocks, the first of which begins a record.
 //
 //go:noescape
 func unpackQ4_1AVX2(dst unsafe.Pointer, src unsafe.Pointer, blocksN int)
 
-// rowQ8Q4_1AVX2 multiplies one quantised row with panels.
+// directQ8Q4_1_1AVX2 multiplies a tile of quantised rows with panels as they are packed.
 //
 //go:noescape
-func rowQ8Q4_1AVX2(out unsafe.Pointer, panelsN int, w unsafe.Pointer, a unsafe.Pointer, aux unsafe.Pointer, blocksN int)
+func directQ8Q4_1_1AVX2(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer, a unsafe.Pointer, aux unsafe.Pointer, blocksN int)
 
 // unpackQ5_0AVX2 writes code records of blocks, the first of which begins a record.
 //
 //go:noescape
 func unpackQ5_0AVX2(dst unsafe.Pointer, src unsafe.Pointer, blocksN int)
 
-// rowQ8Q5_0AVX2 multiplies one quantised row with panels.
+// directQ8Q5_0_1AVX2 multiplies a tile of quantised rows with panels as they are packed.
 //
 //go:noescape
-func rowQ8Q5_0AVX2(out unsafe.Pointer, panelsN int, w unsafe.Pointer, a unsafe.Pointer, aux unsafe.Pointer, blocksN int)
+func directQ8Q5_0_1AVX2(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer, a unsafe.Pointer, aux unsafe.Pointer, blocksN int)
 
 // unpackQ5_1AVX2 writes code records of blocks, the first of which begins a record.
 //
 //go:noescape
 func unpackQ5_1AVX2(dst unsafe.Pointer, src unsafe.Pointer, blocksN int)
 
-// rowQ8Q5_1AVX2 multiplies one quantised row with panels.
+// directQ8Q5_1_1AVX2 multiplies a tile of quantised rows with panels as they are packed.
 //
 //go:noescape
-func rowQ8Q5_1AVX2(out unsafe.Pointer, panelsN int, w unsafe.Pointer, a unsafe.Pointer, aux unsafe.Pointer, blocksN int)
+func directQ8Q5_1_1AVX2(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer, a unsafe.Pointer, aux unsafe.Pointer, blocksN int)
 
 // unpackQ8_0AVX2 writes code records of blocks, the first of which begins a record.
 //
 //go:noescape
 func unpackQ8_0AVX2(dst unsafe.Pointer, src unsafe.Pointer, blocksN int)
 
-// rowQ8Q8_0AVX2 multiplies one quantised row with panels.
+// directQ8Q8_0_1AVX2 multiplies a tile of quantised rows with panels as they are packed.
 //
 //go:noescape
-func rowQ8Q8_0AVX2(out unsafe.Pointer, panelsN int, w unsafe.Pointer, a unsafe.Pointer, aux unsafe.Pointer, blocksN int)
+func directQ8Q8_0_1AVX2(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer, a unsafe.Pointer, aux unsafe.Pointer, blocksN int)
 
 // unpackQ2_KAVX2 writes code records of blocks, the first of which begins a record.
 //
 //go:noescape
 func unpackQ2_KAVX2(dst unsafe.Pointer, src unsafe.Pointer, blocksN int)
 
-// rowQ8Q2_KAVX2 multiplies one quantised row with panels.
+// directQ8Q2_K_1AVX2 multiplies a tile of quantised rows with panels as they are packed.
 //
 //go:noescape
-func rowQ8Q2_KAVX2(out unsafe.Pointer, panelsN int, w unsafe.Pointer, a unsafe.Pointer, aux unsafe.Pointer, blocksN int)
+func directQ8Q2_K_1AVX2(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer, a unsafe.Pointer, aux unsafe.Pointer, blocksN int)
 
 // unpackQ3_KAVX2 writes code records of blocks, the first of which begins a record.
 //
 //go:noescape
 func unpackQ3_KAVX2(dst unsafe.Pointer, src unsafe.Pointer, blocksN int)
 
-// rowQ8Q3_KAVX2 multiplies one quantised row with panels.
+// directQ8Q3_K_1AVX2 multiplies a tile of quantised rows with panels as they are packed.
 //
 //go:noescape
-func rowQ8Q3_KAVX2(out unsafe.Pointer, panelsN int, w unsafe.Pointer, a unsafe.Pointer, aux unsafe.Pointer, blocksN int)
+func directQ8Q3_K_1AVX2(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer, a unsafe.Pointer, aux unsafe.Pointer, blocksN int)
 
 // unpackQ4_KAVX2 writes code records of blocks, the first of which begins a record.
 //
 //go:noescape
 func unpackQ4_KAVX2(dst unsafe.Pointer, src unsafe.Pointer, blocksN int)
 
-// rowQ8Q4_KAVX2 multiplies one quantised row with panels.
+// directQ8Q4_K_1AVX2 multiplies a tile of quantised rows with panels as they are packed.
 //
 //go:noescape
-func rowQ8Q4_KAVX2(out unsafe.Pointer, panelsN int, w unsafe.Pointer, a unsafe.Pointer, aux unsafe.Pointer, blocksN int)
+func directQ8Q4_K_1AVX2(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer, a unsafe.Pointer, aux unsafe.Pointer, blocksN int)
 
 // unpackQ5_KAVX2 writes code records of blocks, the first of which begins a record.
 //
 //go:noescape
 func unpackQ5_KAVX2(dst unsafe.Pointer, src unsafe.Pointer, blocksN int)
 
-// rowQ8Q5_KAVX2 multiplies one quantised row with panels.
+// directQ8Q5_K_1AVX2 multiplies a tile of quantised rows with panels as they are packed.
 //
 //go:noescape
-func rowQ8Q5_KAVX2(out unsafe.Pointer, panelsN int, w unsafe.Pointer, a unsafe.Pointer, aux unsafe.Pointer, blocksN int)
+func directQ8Q5_K_1AVX2(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer, a unsafe.Pointer, aux unsafe.Pointer, blocksN int)
 
 // unpackQ6_KAVX2 writes code records of blocks, the first of which begins a record.
 //
 //go:noescape
 func unpackQ6_KAVX2(dst unsafe.Pointer, src unsafe.Pointer, blocksN int)
 
-// rowQ8Q6_KAVX2 multiplies one quantised row with panels.
+// directQ8Q6_K_1AVX2 multiplies a tile of quantised rows with panels as they are packed.
 //
 //go:noescape
-func rowQ8Q6_KAVX2(out unsafe.Pointer, panelsN int, w unsafe.Pointer, a unsafe.Pointer, aux unsafe.Pointer, blocksN int)
+func directQ8Q6_K_1AVX2(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer, a unsafe.Pointer, aux unsafe.Pointer, blocksN int)
 
 // unpackIQ4_NLAVX2 writes code records of blocks, the first of which begins a record.
 //
 //go:noescape
 func unpackIQ4_NLAVX2(dst unsafe.Pointer, src unsafe.Pointer, blocksN int)
 
-// rowQ8IQ4_NLAVX2 multiplies one quantised row with panels.
+// directQ8IQ4_NL_1AVX2 multiplies a tile of quantised rows with panels as they are packed.
 //
 //go:noescape
-func rowQ8IQ4_NLAVX2(out unsafe.Pointer, panelsN int, w unsafe.Pointer, a unsafe.Pointer, aux unsafe.Pointer, blocksN int)
+func directQ8IQ4_NL_1AVX2(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer, a unsafe.Pointer, aux unsafe.Pointer, blocksN int)
 
 // unpackMXFP4AVX2 writes code records of blocks, the first of which begins a record.
 //
 //go:noescape
 func unpackMXFP4AVX2(dst unsafe.Pointer, src unsafe.Pointer, blocksN int)
 
-// rowQ8MXFP4AVX2 multiplies one quantised row with panels.
+// directQ8MXFP4_1AVX2 multiplies a tile of quantised rows with panels as they are packed.
 //
 //go:noescape
-func rowQ8MXFP4AVX2(out unsafe.Pointer, panelsN int, w unsafe.Pointer, a unsafe.Pointer, aux unsafe.Pointer, blocksN int)
+func directQ8MXFP4_1AVX2(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer, a unsafe.Pointer, aux unsafe.Pointer, blocksN int)
 
 // decodeZero32AVX2 writes code records as float32.
 //
@@ -579,35 +831,65 @@ func widenBF16AVX2(dst unsafe.Pointer, src unsafe.Pointer, kN int)
 //go:noescape
 func widenF16AVX2(dst unsafe.Pointer, src unsafe.Pointer, kN int)
 
-// rowF32AVX2 multiplies one row with panels.
-//
-//go:noescape
-func rowF32AVX2(out unsafe.Pointer, panelsN int, w unsafe.Pointer, x unsafe.Pointer, kN int)
-
-// rowBF16AVX2 multiplies one row with panels.
-//
-//go:noescape
-func rowBF16AVX2(out unsafe.Pointer, panelsN int, w unsafe.Pointer, x unsafe.Pointer, kN int)
-
-// rowF16AVX2 multiplies one row with panels.
-//
-//go:noescape
-func rowF16AVX2(out unsafe.Pointer, panelsN int, w unsafe.Pointer, x unsafe.Pointer, kN int)
-
 // tileF32_4AVX2 multiplies a tile of rows with a panel of float32.
 //
 //go:noescape
 func tileF32_4AVX2(out unsafe.Pointer, ldN int, w unsafe.Pointer, x unsafe.Pointer, ldxN int, kN int, addN int)
+
+// directF32_4AVX2 multiplies a tile of rows with panels as they are packed.
+//
+//go:noescape
+func directF32_4AVX2(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer, x unsafe.Pointer, ldxN int, kN int)
+
+// directBF16_4AVX2 multiplies a tile of rows with panels as they are packed.
+//
+//go:noescape
+func directBF16_4AVX2(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer, x unsafe.Pointer, ldxN int, kN int)
+
+// directF16_4AVX2 multiplies a tile of rows with panels as they are packed.
+//
+//go:noescape
+func directF16_4AVX2(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer, x unsafe.Pointer, ldxN int, kN int)
 
 // tileF32_2AVX2 multiplies a tile of rows with a panel of float32.
 //
 //go:noescape
 func tileF32_2AVX2(out unsafe.Pointer, ldN int, w unsafe.Pointer, x unsafe.Pointer, ldxN int, kN int, addN int)
 
+// directF32_2AVX2 multiplies a tile of rows with panels as they are packed.
+//
+//go:noescape
+func directF32_2AVX2(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer, x unsafe.Pointer, ldxN int, kN int)
+
+// directBF16_2AVX2 multiplies a tile of rows with panels as they are packed.
+//
+//go:noescape
+func directBF16_2AVX2(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer, x unsafe.Pointer, ldxN int, kN int)
+
+// directF16_2AVX2 multiplies a tile of rows with panels as they are packed.
+//
+//go:noescape
+func directF16_2AVX2(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer, x unsafe.Pointer, ldxN int, kN int)
+
 // tileF32_1AVX2 multiplies a tile of rows with a panel of float32.
 //
 //go:noescape
 func tileF32_1AVX2(out unsafe.Pointer, ldN int, w unsafe.Pointer, x unsafe.Pointer, ldxN int, kN int, addN int)
+
+// directF32_1AVX2 multiplies a tile of rows with panels as they are packed.
+//
+//go:noescape
+func directF32_1AVX2(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer, x unsafe.Pointer, ldxN int, kN int)
+
+// directBF16_1AVX2 multiplies a tile of rows with panels as they are packed.
+//
+//go:noescape
+func directBF16_1AVX2(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer, x unsafe.Pointer, ldxN int, kN int)
+
+// directF16_1AVX2 multiplies a tile of rows with panels as they are packed.
+//
+//go:noescape
+func directF16_1AVX2(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer, x unsafe.Pointer, ldxN int, kN int)
 
 var unpackAVX2 = [...]unpackFunc{
 	tensor.Q4_0:   unpackQ4_0AVX2,
@@ -624,25 +906,31 @@ var unpackAVX2 = [...]unpackFunc{
 	tensor.MXFP4:  unpackMXFP4AVX2,
 }
 
-var rowQ8AVX2 = [...]rowQ8Func{
-	tensor.Q4_0:   rowQ8Q4_0AVX2,
-	tensor.Q4_1:   rowQ8Q4_1AVX2,
-	tensor.Q5_0:   rowQ8Q5_0AVX2,
-	tensor.Q5_1:   rowQ8Q5_1AVX2,
-	tensor.Q8_0:   rowQ8Q8_0AVX2,
-	tensor.Q2_K:   rowQ8Q2_KAVX2,
-	tensor.Q3_K:   rowQ8Q3_KAVX2,
-	tensor.Q4_K:   rowQ8Q4_KAVX2,
-	tensor.Q5_K:   rowQ8Q5_KAVX2,
-	tensor.Q6_K:   rowQ8Q6_KAVX2,
-	tensor.IQ4_NL: rowQ8IQ4_NLAVX2,
-	tensor.MXFP4:  rowQ8MXFP4AVX2,
+var directQ8AVX2 = [...]directQ8Func{
+	int(tensor.Q4_0)<<4 | 1:   directQ8Q4_0_1AVX2,
+	int(tensor.Q4_1)<<4 | 1:   directQ8Q4_1_1AVX2,
+	int(tensor.Q5_0)<<4 | 1:   directQ8Q5_0_1AVX2,
+	int(tensor.Q5_1)<<4 | 1:   directQ8Q5_1_1AVX2,
+	int(tensor.Q8_0)<<4 | 1:   directQ8Q8_0_1AVX2,
+	int(tensor.Q2_K)<<4 | 1:   directQ8Q2_K_1AVX2,
+	int(tensor.Q3_K)<<4 | 1:   directQ8Q3_K_1AVX2,
+	int(tensor.Q4_K)<<4 | 1:   directQ8Q4_K_1AVX2,
+	int(tensor.Q5_K)<<4 | 1:   directQ8Q5_K_1AVX2,
+	int(tensor.Q6_K)<<4 | 1:   directQ8Q6_K_1AVX2,
+	int(tensor.IQ4_NL)<<4 | 1: directQ8IQ4_NL_1AVX2,
+	int(tensor.MXFP4)<<4 | 1:  directQ8MXFP4_1AVX2,
 }
 
-var rowFAVX2 = [...]rowFFunc{
-	tensor.F32:  rowF32AVX2,
-	tensor.BF16: rowBF16AVX2,
-	tensor.F16:  rowF16AVX2,
+var directF32AVX2 = [...]directF32Func{
+	int(tensor.F32)<<4 | 4:  directF32_4AVX2,
+	int(tensor.BF16)<<4 | 4: directBF16_4AVX2,
+	int(tensor.F16)<<4 | 4:  directF16_4AVX2,
+	int(tensor.F32)<<4 | 2:  directF32_2AVX2,
+	int(tensor.BF16)<<4 | 2: directBF16_2AVX2,
+	int(tensor.F16)<<4 | 2:  directF16_2AVX2,
+	int(tensor.F32)<<4 | 1:  directF32_1AVX2,
+	int(tensor.BF16)<<4 | 1: directBF16_1AVX2,
+	int(tensor.F16)<<4 | 1:  directF16_1AVX2,
 }
 
 var tileQ8AVX2 = [...]tileQ8Func{
