@@ -5,6 +5,7 @@ package tokenizer
 import (
 	"compress/gzip"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -155,6 +156,7 @@ func TestGoldenPieces(t *testing.T) {
 	var g struct {
 		Patterns map[string]string
 		Pieces   [][3]any
+		Random   [][2]any // a pattern; texts with pieces
 	}
 	readGolden(t, "pieces.json.gz", &g)
 	compiled := map[string]*pattern{}
@@ -184,6 +186,24 @@ func TestGoldenPieces(t *testing.T) {
 	}
 	if fast < 1000 {
 		t.Errorf("only %d texts met a splitter", fast)
+	}
+	tried := 0
+	for _, r := range g.Random {
+		p, err := compilePattern(r[0].(string))
+		if err != nil {
+			continue // some cannot be translated, and say so
+		}
+		tried++
+		for _, c := range r[1].([]any) {
+			text, want := c.([]any)[0].(string), c.([]any)[1].([]any)
+			got := (patternSplit{p, isolated, false}).split(nil, text, true)
+			if fmt.Sprintf("%q", got) != fmt.Sprintf("%q", want) {
+				t.Errorf("%s: %q\n got %q\nwant %q", r[0], text, got, want)
+			}
+		}
+	}
+	if tried < len(g.Random)/2 {
+		t.Errorf("only %d of %d random patterns could be translated", tried, len(g.Random))
 	}
 }
 

@@ -5,6 +5,7 @@ package tokenizer
 import (
 	"slices"
 	"strings"
+	"sync"
 	"unicode/utf8"
 
 	"golang.org/x/text/unicode/norm"
@@ -90,43 +91,50 @@ func (lowercase) normalize(s string) string {
 // with nothing, and a run of combining marks may be of any length (x/text breaks it after thirty).
 type unicodeForm struct{ form norm.Form }
 
+// formFlags is formRuns as a table, for those who have a unicodeForm.
+var formFlags = sync.OnceValue(func() *pageTable {
+	return newPageTable(formRuns, 4, func(v uint32) uint8 { return uint8(v) })
+})
+
+// formBits are the flags of each form in formRuns.
+var formBits = [...]uint8{norm.NFC: 1, norm.NFD: 2, norm.NFKC: 4, norm.NFKD: 8}
+
+// normalize leaves alone what the table says nothing about. A run of other code points is worked on together with the one
+// before it, which it may join.
 func (n unicodeForm) normalize(s string) string {
-	if n.form.QuickSpanString(s) == len(s) {
+	flags, bit := formFlags(), formBits[n.form]
+	var b, out []byte
+	var seg segment
+	done, before := 0, 0 // s[:done] is in b; before is where the last code point begins
+	for i := 0; i < len(s); {
+		if s[i] < utf8.RuneSelf {
+			before = i
+			i++
+			continue
+		}
+		r, size := runeAt(s, i)
+		if flags.of(r)&bit == 0 {
+			before = i
+			i += size
+			continue
+		}
+		from := max(before, done)
+		for i += size; i < len(s); i += size {
+			if r, size = runeAt(s, i); flags.of(r)&bit == 0 {
+				break
+			}
+		}
+		before = i
+		if out = seg.appendTo(out[:0], s[from:i], n.form); string(out) == s[from:i] {
+			continue
+		}
+		b = append(append(b, s[done:from]...), out...)
+		done = i
+	}
+	if done == 0 {
 		return s
 	}
-	b := make([]byte, 0, len(s)+len(s)/8)
-	var seg segment // reused
-	for s != "" {
-		done := n.form.QuickSpanString(s)
-		for done > 0 && done < len(s) && !n.boundary(s[done:]) { // what comes now may join the last of what is done
-			_, size := utf8.DecodeLastRuneInString(s[:done])
-			done -= size
-		}
-		b = append(b, s[:done]...)
-		s = s[done:]
-		end := n.segmentEnd(s)
-		b = seg.appendTo(b, s[:end], n.form)
-		s = s[end:]
-	}
-	return string(b)
-}
-
-// boundary says whether nothing before can change the first code point of s. (Properties alone miss the halfwidth Hangul
-// letters, which decompose to letters that compose.)
-func (n unicodeForm) boundary(s string) bool {
-	p := n.form.PropertiesString(s)
-	d := p.Decomposition()
-	return p.BoundaryBefore() && (d == nil || n.form.Properties(d).BoundaryBefore())
-}
-
-// segmentEnd is where the second boundary in s is.
-func (n unicodeForm) segmentEnd(s string) int {
-	for i := range s {
-		if i > 0 && n.boundary(s[i:]) {
-			return i
-		}
-	}
-	return len(s)
+	return string(append(b, s[done:]...))
 }
 
 // segment normalizes a stretch of text by the book: decompose, sort, compose.
@@ -227,12 +235,34 @@ func (g *segment) compose() {
 
 // composite is the code point that a and b compose to, or 0.
 func composite(a, b rune) rune {
-	if inRanges(inertRanges, a) || inRanges(inertRanges, b) {
-		return 0
+	switch {
+	case leading <= a && a < leading+19 && vowel <= b && b < vowel+21:
+		return hangul + ((a-leading)*21+b-vowel)*28
+	case hangul <= a && a < hangulEnd && (a-hangul)%28 == 0 && trailing < b && b < trailing+28:
+		return a + b - trailing
 	}
-	s := norm.NFC.String(string([]rune{a, b}))
-	if r, n := utf8.DecodeRuneInString(s); n == len(s) {
-		return r
-	}
-	return 0
+	return composites()[[2]rune{a, b}]
 }
+
+// composites are the pairs that compose, without Hangul's: those that a code point that NFC leaves alone decomposes to.
+var composites = sync.OnceValue(func() map[[2]rune]rune {
+	m := map[[2]rune]rune{}
+	flags := formFlags()
+	for i, run := range formRuns {
+		end := rune(utf8.MaxRune + 1)
+		if i+1 < len(formRuns) {
+			end = rune(formRuns[i+1] >> 4)
+		}
+		for r := rune(run >> 4); r < end && uint8(run)&formBits[norm.NFD] != 0; r++ {
+			if flags.of(r)&formBits[norm.NFC] != 0 || hangul <= r && r < hangulEnd {
+				continue
+			}
+			d := string(properties(r, false).Decomposition())
+			if last, n := utf8.DecodeLastRuneInString(d); n < len(d) {
+				first, _ := utf8.DecodeRuneInString(norm.NFC.String(d[:len(d)-n]))
+				m[[2]rune{first, last}] = r
+			}
+		}
+	}
+	return m
+})

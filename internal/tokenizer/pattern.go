@@ -22,14 +22,14 @@ type pattern struct {
 // an error that names it. The result backtracks, so a pattern can be slow; it comes with the model and not from a request.
 func compilePattern(expr string) (*pattern, error) {
 	t := translator{src: expr}
-	out, err := t.alternatives()
+	all, err := t.alternatives()
 	if err == nil && t.pos < len(t.src) {
 		err = t.errorf(`")" without "("`)
 	}
 	if err != nil {
 		return nil, err
 	}
-	re, err := regexp2.Compile(out, regexp2.OptionMaxBacktrackingStackSize(-1))
+	re, err := regexp2.Compile(all.text, regexp2.OptionMaxBacktrackingStackSize(-1))
 	if err != nil {
 		return nil, err
 	}
@@ -91,59 +91,74 @@ func (t *translator) rune() (rune, error) {
 	return r, nil
 }
 
-func (t *translator) alternatives() (string, error) {
+// atom is one thing that a quantifier may follow, or an assertion.
+type atom struct {
+	text    string
+	empty   bool // may match the empty text
+	greater bool // has an atomic group in it
+}
+
+// alternatives translates up to a closing parenthesis or the end.
+func (t *translator) alternatives() (atom, error) {
 	if t.depth++; t.depth > 100 {
-		return "", t.errorf("nested deeper than 100")
+		return atom{}, t.errorf("nested deeper than 100")
 	}
 	defer func() { t.depth-- }()
 	var b strings.Builder
+	var all atom
 	t.last = 0
+	empty := true // this alternative matches the empty text so far
 	for t.more() && t.src[t.pos] != ')' {
 		if t.eat("|") {
 			b.WriteByte('|')
-			t.last = 0
+			t.last, all.empty, empty = 0, all.empty || empty, true
 			continue
 		}
-		atom, repeats, err := t.atom()
+		a, err := t.atom()
+		if err == nil {
+			err = t.quantify(&a)
+		}
 		if err != nil {
-			return "", err
+			return atom{}, err
 		}
-		if atom, err = t.quantified(atom, repeats); err != nil {
-			return "", err
-		}
-		b.WriteString(atom)
+		b.WriteString(a.text)
+		empty = empty && a.empty
+		all.greater = all.greater || a.greater
 	}
-	return b.String(), nil
+	all.text, all.empty = b.String(), all.empty || empty
+	return all, nil
 }
 
-// quantified adds the quantifier that follows an atom.
-func (t *translator) quantified(atom string, repeats bool) (string, error) {
+// quantify adds the quantifier that follows an atom. What may match the empty text and what is atomic takes none: engines
+// disagree there.
+func (t *translator) quantify(a *atom) error {
 	if !t.more() || strings.IndexByte("*+?{", t.src[t.pos]) < 0 {
-		return atom, nil
+		return nil
 	}
-	if !repeats {
-		return "", t.errorf("quantifier after something that has no length")
+	if a.empty || a.greater {
+		return t.errorf("quantifier after what may be empty or is atomic")
 	}
 	t.last = 0
 	q, err := t.quantifier()
 	if err != nil {
-		return "", err
+		return err
 	}
 	switch {
 	case t.eat("?"):
 		if q[0] == '{' && !strings.Contains(q, ",") {
-			return "", t.errorf("{n}?")
+			return t.errorf("{n}?")
 		}
-		atom += q + "?"
+		a.text += q + "?"
 	case q[0] != '{' && t.eat("+"):
-		atom = "(?>" + atom + q + ")"
+		a.text, a.greater = "(?>"+a.text+q+")", true
 	default:
-		atom += q
+		a.text += q
 	}
+	a.empty = q == "*" || q == "?" || strings.HasPrefix(q, "{0")
 	if t.more() && strings.IndexByte("*+?{", t.src[t.pos]) >= 0 {
-		return "", t.errorf("quantifier after a quantifier")
+		return t.errorf("quantifier after a quantifier")
 	}
-	return atom, nil
+	return nil
 }
 
 func (t *translator) quantifier() (string, error) {
@@ -175,46 +190,45 @@ func (t *translator) quantifier() (string, error) {
 	return "{" + low + "," + high + "}", nil
 }
 
-// atom translates one thing that a quantifier may follow, or (repeats false) an assertion.
-func (t *translator) atom() (text string, repeats bool, err error) {
+func (t *translator) atom() (atom, error) {
 	r, err := t.rune()
 	if err != nil {
-		return "", false, err
+		return atom{}, err
 	}
 	switch r {
 	case '(':
 		return t.group()
 	case '[':
 		set, err := t.class()
-		return set.String(), true, err
+		return atom{text: set.String()}, err
 	case '.':
-		return runeSet{{'\n', '\n'}}.negated().String(), true, nil
+		return atom{text: runeSet{{'\n', '\n'}}.negated().String()}, nil
 	case '$':
-		return `(?=\n|\z)`, false, nil
+		return atom{text: `(?=\n|\z)`, empty: true}, nil
 	case '\\':
 		return t.escape()
 	case '^', ')', '*', '+', '?', '{':
 		t.pos--
-		return "", false, t.errorf("%q", string(r))
+		return atom{}, t.errorf("%q", string(r))
 	}
 	return t.literal(r)
 }
 
-func (t *translator) literal(r rune) (string, bool, error) {
+func (t *translator) literal(r rune) (atom, error) {
 	if !t.fold {
-		return quoteRune(r), true, nil
+		return atom{text: quoteRune(r)}, nil
 	}
 	set, err := t.folded(runeSet{{r, r}})
 	if err != nil {
-		return "", false, err
+		return atom{}, err
 	}
 	pair := strings.ToLower(string([]rune{t.last, r}))
 	t.last = r
 	switch pair {
 	case "ss", "st", "ff", "fi", "fl": // one code point may match both, as ß matches ss
-		return "", false, t.errorf("%q without regard to case", pair)
+		return atom{}, t.errorf("%q without regard to case", pair)
 	}
-	return set.String(), true, nil
+	return atom{text: set.String()}, nil
 }
 
 // folded adds the other cases of a set's ASCII letters.
@@ -241,63 +255,61 @@ func (t *translator) folded(s runeSet) (runeSet, error) {
 	return out.sorted(), nil
 }
 
-var groups = []struct {
-	open    string
-	out     string
-	repeats bool
-}{
-	{"?:", "(?:", true}, {"?>", "(?>", true},
-	{"?=", "(?=", false}, {"?!", "(?!", false}, {"?<=", "(?<=", false}, {"?<!", "(?<!", false},
-}
-
-func (t *translator) group() (string, bool, error) {
-	open, repeats, fold := "(?:", true, t.fold
+func (t *translator) group() (atom, error) {
+	open, assertion, fold := "(?:", false, t.fold
 	defer func() { t.fold = fold }()
 	switch {
 	case t.eat("?i:"):
 		t.fold = true
 	case t.eat("?-i:"):
 		t.fold = false
-	default:
-		for _, g := range groups {
-			if t.eat(g.open) {
-				open, repeats = g.out, g.repeats
-				break
+	case t.eat("?:"):
+	case t.eat("?>"):
+		open = "(?>"
+	case t.eat("?"):
+		assertion = true
+		for _, a := range []string{"=", "!", "<=", "<!"} {
+			if t.eat(a) {
+				open = "(?" + a
 			}
 		}
-		if t.more() && t.src[t.pos-1] == '(' && t.src[t.pos] == '?' {
-			return "", false, t.errorf("group %q", t.src[t.pos-1:min(len(t.src), t.pos+3)])
+		if open == "(?:" {
+			return atom{}, t.errorf("this kind of group")
 		}
 	}
 	inside, err := t.alternatives()
 	if err != nil {
-		return "", false, err
+		return atom{}, err
 	}
 	if !t.eat(")") {
-		return "", false, t.errorf(`"(" without ")"`)
+		return atom{}, t.errorf(`"(" without ")"`)
 	}
 	t.last = 0
-	return open + inside + ")", repeats, nil
+	inside.text = open + inside.text + ")"
+	inside.empty = inside.empty || assertion
+	inside.greater = inside.greater || open == "(?>"
+	return inside, nil
 }
 
 // escape translates what follows a backslash outside of brackets.
-func (t *translator) escape() (string, bool, error) {
-	for _, a := range []struct{ name, out string }{
-		{"A", `\A`}, {"z", `\z`},
-		{"b", "(?:(?<=" + wordSet().String() + ")(?!" + wordSet().String() + ")|(?<!" + wordSet().String() + ")(?=" + wordSet().String() + "))"},
-	} {
-		if t.eat(a.name) {
-			return a.out, false, nil
-		}
+func (t *translator) escape() (atom, error) {
+	switch {
+	case t.eat("A"):
+		return atom{text: `\A`, empty: true}, nil
+	case t.eat("z"):
+		return atom{text: `\z`, empty: true}, nil
+	case t.eat("b"):
+		w := wordSet().String()
+		return atom{text: "(?:(?<=" + w + ")(?!" + w + ")|(?<!" + w + ")(?=" + w + "))", empty: true}, nil
 	}
-	set, single, err := t.escapedSet()
+	set, single, err := t.escapedSet(false)
 	if err != nil {
-		return "", false, err
+		return atom{}, err
 	}
 	if single {
 		return t.literal(set[0].lo)
 	}
-	return set.String(), true, nil
+	return atom{text: set.String()}, nil
 }
 
 func quoteRune(r rune) string {

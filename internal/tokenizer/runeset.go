@@ -126,7 +126,7 @@ func (t *translator) propertySet(name string) (runeSet, error) {
 }
 
 // escapedSet is what follows a backslash, inside of brackets or not: a set, or a single character.
-func (t *translator) escapedSet() (set runeSet, single bool, err error) {
+func (t *translator) escapedSet(brackets bool) (set runeSet, single bool, err error) {
 	r, err := t.rune()
 	if err != nil {
 		return nil, false, err
@@ -156,6 +156,9 @@ func (t *translator) escapedSet() (set runeSet, single bool, err error) {
 		}
 	case 'w', 'W':
 		set = wordSet()
+		if brackets { // there, fractions and superscripts of Latin-1 are no word characters
+			set = set.and(runeSet{{0xb2, 0xb3}, {0xb9, 0xb9}, {0xbc, 0xbe}}.negated())
+		}
 		if r == 'W' {
 			set = set.negated()
 		}
@@ -262,7 +265,7 @@ func (t *translator) class() (runeSet, error) {
 // member is one character or class inside of brackets.
 func (t *translator) member() (runeSet, bool, error) {
 	if t.eat(`\`) {
-		return t.escapedSet()
+		return t.escapedSet(true)
 	}
 	r, err := t.rune()
 	return runeSet{{r, r}}, true, err

@@ -45,57 +45,62 @@ func (c category) class() class {
 	return 0
 }
 
-// run is the index of the run of equal categories that r lies in.
-func run(r rune) int {
-	return sort.Search(len(categoryRuns), func(i int) bool { return rune(categoryRuns[i]>>5) > r }) - 1
-}
-
 // categoryOf is r's general category.
-func categoryOf(r rune) category { return category(categoryRuns[run(r)] & 31) }
-
-// classTable maps code points to classes in two steps:
-//
-//	index[r>>8] -> page of 256 classes; pages of one category are shared
-type classTable struct {
-	index [0x110000 >> 8]uint16
-	pages [][256]class
+func categoryOf(r rune) category {
+	i := sort.Search(len(categoryRuns), func(i int) bool { return rune(categoryRuns[i]>>5) > r })
+	return category(categoryRuns[i-1] & 31)
 }
 
-var classes = newClassTable()
+// pageTable maps code points to bytes in two steps:
+//
+//	index[r>>8] -> page of 256 values; pages of one value are shared
+type pageTable struct {
+	index [0x110000 >> 8]uint16
+	pages [][256]uint8
+}
 
-// asciiClass is classes for one-byte code points.
-var asciiClass = func() (t [utf8.RuneSelf]class) {
-	for r := range t {
-		t[r] = classes.of(rune(r))
+// newPageTable makes a table of runs: first code point << bits | what value takes.
+func newPageTable(runs []uint32, bits int, value func(uint32) uint8) *pageTable {
+	t := &pageTable{}
+	shared := map[uint8]uint16{}
+	first := func(k int) rune { // code point of run k
+		if k == len(runs) {
+			return utf8.MaxRune + 1
+		}
+		return rune(runs[k] >> bits)
 	}
-	return
-}()
-
-func newClassTable() *classTable {
-	t := &classTable{}
-	shared := map[category]uint16{}
+	valueOf := func(k int) uint8 { return value(runs[k] & (1<<bits - 1)) }
+	k := 0
 	for p := range t.index {
-		first := rune(p) << 8
-		k := run(first)
-		c := category(categoryRuns[k] & 31)
-		uniform := k == run(first+255)
-		if n, ok := shared[c]; ok && uniform {
+		start := rune(p) << 8
+		for first(k+1) <= start {
+			k++
+		}
+		uniform := first(k+1) > start+255
+		if n, ok := shared[valueOf(k)]; ok && uniform {
 			t.index[p] = n
 			continue
 		}
 		t.index[p] = uint16(len(t.pages))
 		if uniform {
-			shared[c] = t.index[p]
+			shared[valueOf(k)] = t.index[p]
 		}
-		var page [256]class
+		var page [256]uint8
 		for i := range page {
-			for k+1 < len(categoryRuns) && rune(categoryRuns[k+1]>>5) <= first+rune(i) {
+			for first(k+1) <= start+rune(i) {
 				k++
 			}
-			page[i] = category(categoryRuns[k] & 31).class()
+			page[i] = valueOf(k)
 		}
 		t.pages = append(t.pages, page)
 	}
+	return t
+}
+
+func (t *pageTable) of(r rune) uint8 { return t.pages[t.index[r>>8]][r&255] }
+
+var classes = func() *pageTable {
+	t := newPageTable(categoryRuns, 5, func(c uint32) class { return category(c).class() })
 	for _, r := range spaceRanges { // never on a shared page: each has neighbours of other categories
 		for c := r.lo; c <= r.hi; c++ {
 			t.pages[t.index[c>>8]][c&255] |= space
@@ -104,9 +109,15 @@ func newClassTable() *classTable {
 	t.pages[t.index[0]]['\r'] |= newline
 	t.pages[t.index[0]]['\n'] |= newline
 	return t
-}
+}()
 
-func (t *classTable) of(r rune) class { return t.pages[t.index[r>>8]][r&255] }
+// asciiClass is classes for one-byte code points.
+var asciiClass = func() (t [utf8.RuneSelf]class) {
+	for r := range t {
+		t[r] = classes.of(rune(r))
+	}
+	return
+}()
 
 // classAt is the class and the length in bytes of the code point at s[i:]; s is valid UTF-8.
 func classAt(s string, i int) (class, int) {

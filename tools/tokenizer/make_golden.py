@@ -5,7 +5,7 @@
     python tools/tokenizer/make_golden.py SOURCES testdata/tokenizer     # SOURCES as for make_corpus.py
 
     golden.json.gz   models; variants (a tokenizer.json without model each) with texts, ids, decoded texts
-    pieces.json.gz   for each pattern with a splitter, and others: texts and the pieces that a Split makes of them
+    pieces.json.gz   for each pattern with a splitter, others, and random ones: texts and the pieces that a Split makes of them
     forms.json.gz    texts and their NFC, NFD, NFKC, NFKD, Lowercase, StripAccents
     sample.txt       prose in sixteen languages
 """
@@ -17,6 +17,7 @@ import random
 import re
 import sys
 
+import random_patterns
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 LANGUAGES = "eng deu_1996 fra spa rus ell_monotonic arb heb hin tha jpn kor cmn_hans vie tam kat".split()
@@ -238,7 +239,8 @@ def main():
         for n in [3] * 60 + [12] * 30 + [40] * 4:
             text = mixture(rng, n)
             pieces.append([name, text, [p for p, _ in split.pre_tokenize_str(text)]])
-    dump(target / "pieces.json.gz", {"patterns": PATTERNS, "pieces": pieces})
+    random_ones = random_patterns.patterns(rng, 250, lambda: [mixture(rng, n) for n in (3, 10)])
+    dump(target / "pieces.json.gz", {"patterns": PATTERNS, "pieces": pieces, "random": random_ones})
 
     marks = [chr(c) for c in [0x300, 0x301, 0x302, 0x307, 0x30A, 0x323, 0x327, 0x328, 0x338, 0x345, 0x5B4, 0x64B, 0x651, 0x93C, 0x94D, 0xE38, 0xF71, 0x897, 0x1ABF, 0x1DF6, 0x1E130, 0x11938, 0x113C2]]
     letters = [chr(c) for c in [*range(0x41, 0x5B), *range(0x61, 0x7B), 0xC5, 0xE9, 0x1E69, 0x130, 0x131, 0x149, 0x17F, 0x1C4, 0x1E9B, 0x3A3, 0x3C9, 0x915, 0x958, 0x9CB, 0xB4B, 0xDDD,

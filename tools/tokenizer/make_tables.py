@@ -49,15 +49,15 @@ def print_ranges(name, comment, points):
     print("}")
 
 
-def print_categories(category):
-    print("\n// categoryRuns has the first code point of each run of equal general category, times 32, plus the category.")
-    print("var categoryRuns = []uint32{")
+def print_runs(name, comment, bits, value):
+    """value(c) for every code point c, as runs of equal ones: first code point << bits | value."""
+    print(f"\n// {name} {comment}\nvar {name} = []uint32{{")
     runs, last = [], None
     for c in range(0x110000):
-        k = category.get(c, "Cs")
-        if k != last:
-            runs.append(f"{c * 32 + index(k):#x},")
-            last = k
+        v = value(c)
+        if v != last:
+            runs.append(f"{c << bits | v:#x},")
+            last = v
     wrap(runs, 12)
     print("}")
 
@@ -135,6 +135,28 @@ def is_old_part(c):
     return False
 
 
+def form_flags():
+    """For NFC 1, NFD 2, NFKC 4, NFKD 8: code points that the form changes, or that may join or pass what stands before."""
+    nfd, nfc = normalizers.NFD(), normalizers.NFC()
+    flags = {}
+    for bit, form in enumerate([nfc, nfd, normalizers.NFKC(), normalizers.NFKD()]):
+        for c in CODE_POINTS:
+            if form.normalize_str(chr(c)) != chr(c):
+                flags[c] = flags.get(c, 0) | 1 << bit
+    for c in CODE_POINTS:
+        ch = chr(c)
+        if nfd.normalize_str(ch) == ch and (nfd.normalize_str("a" + ch + "\u0334") != "a" + ch + "\u0334" or nfd.normalize_str("a\u0345" + ch) != "a\u0345" + ch):
+            flags[c] = 15  # a combining mark
+        d = ucd.decomposition(ch).split()
+        if len(d) == 2 and d[0][0] != "<":
+            a, b = (chr(int(x, 16)) for x in d)
+            if nfc.normalize_str(a + b) != a + b:
+                flags[ord(b)] = flags.get(ord(b), 0) | 5
+    for c in [*range(0x1161, 0x1176), *range(0x11A8, 0x11C3)]:  # Hangul vowels and trailing consonants
+        flags[c] = flags.get(c, 0) | 5
+    return flags
+
+
 def main():
     category = {}
     for k in CATEGORIES:
@@ -155,7 +177,9 @@ def main():
     print(")\n\nvar categoryNames = [...]string{")
     wrap([f'"{k}",' for k in CATEGORIES + ["Cs"]], 15)
     print("}")
-    print_categories(category)
+    print_runs("categoryRuns", "has the first code point of each run of equal general category, << 5, | the category.", 5, lambda c: index(category.get(c, "Cs")))
+    flags = form_flags()
+    print_runs("formRuns", "has the first code point of each run of equal flags, << 4, | flags: NFC 1, NFD 2, NFKC 4, NFKD 8\n// does something to the code point, or to what stands before because of it.", 4, lambda c: flags.get(c, 0))
     print_ranges("spaceRanges", "are \\s and white space everywhere.", space)
     for name, want, got, comment in [
         ("numericDiff", numeric(), gc("N"), "differ between a Digits pre-tokenizer's digits and category N."),
