@@ -115,80 +115,83 @@ type directKernel struct {
 	name      string
 	size, per int
 	setup     func()
-	step, odd func(i int, x floatRows, sum []string)
+	step, odd func(i int, x floatRows, sum [][]string)
 }
 
 func (g *gen) direct(k directKernel, rows int) {
 	g.begin(fmt.Sprintf("direct%s_%d", k.name, rows), "directF32", fmt.Sprintf("int(tensor.%s)<<4 | %d", k.name, rows),
 		"multiplies a tile of rows with panels as they are packed.",
-		arg{"out", "DI"}, arg{"ldN", "R8"}, arg{"panelsN", "R13"}, arg{"w", "R9"}, arg{"x", "R14"}, arg{"ldxN", "BX"}, arg{"kN", "R15"})
+		arg{"out", "DI"}, arg{"ldN", "R8"}, arg{"panelsN", "R13"}, arg{"w", "SI"}, arg{"x", "R14"}, arg{"ldxN", "BX"}, arg{"kN", "R15"})
 	k.setup()
+	sum := g.perHalf(rows)
 	g.f("SHLQ $2, R8")
 	g.f("SHLQ $2, BX")
-	fmt.Fprintln(&g.text, "panel:")
-	g.halves(func() {
-		sum := g.regs(rows)
-		g.f("MOVQ R9, SI")
-		g.f("MOVQ R15, CX")
-		if k.per == 2 {
-			g.f("SHRQ $1, CX")
-		}
-		x := g.rowsOf("R14", rows)
-		for _, r := range sum {
+	g.label("panel")
+	g.f("MOVQ R15, CX")
+	if k.per == 2 {
+		g.f("SHRQ $1, CX")
+	}
+	x := g.rowsOf("R14", rows)
+	g.each(func(half int) {
+		for _, r := range sum[half] {
 			g.zero(r)
 		}
-		g.unrolled(4, func(i int) { k.step(i, x, sum) }, func(n int) {
-			g.f("ADDQ $%d, SI", n*k.size)
-			x.advance(g, 4*n*k.per)
-		})
-		if k.odd != nil {
-			g.f("TESTQ $1, R15")
-			g.jump("JZ", "even")
-			k.odd(0, x, sum)
-			g.f("ADDQ $%d, SI", k.size)
-			g.label("even")
-		}
-		g.write(sum)
 	})
-	g.f("MOVQ SI, R9")
+	g.unrolled(4, func(i int) { k.step(i, x, sum) }, func(n int) {
+		g.f("ADDQ $%d, SI", n*k.size)
+		x.advance(g, 4*n*k.per)
+	})
+	if k.odd != nil {
+		g.f("TESTQ $1, R15")
+		g.jump("JZ", "even")
+		k.odd(0, x, sum)
+		g.f("ADDQ $%d, SI", k.size)
+		g.label("even")
+	}
+	g.each(func(half int) { g.write(sum[half]) })
 	g.f("ADDQ $64, DI")
 	g.f("DECQ R13")
-	g.f("JNZ  panel")
+	g.jump("JNZ", "panel")
 	g.end()
 }
 
 func (g *gen) directFloat(rows int) {
-	var w, tmp string
+	var w [][]string
+	var tmp string
 	g.direct(directKernel{name: "F32", size: 64, per: 1,
-		setup: func() { w, tmp = g.reg(), g.reg() },
-		step: func(i int, x floatRows, sum []string) {
-			g.load(g.at(64*i, 4, "SI"), w)
+		setup: func() { w, tmp = g.perHalf(1), g.reg() },
+		step: func(i int, x floatRows, sum [][]string) {
+			g.each(func(half int) { g.load(g.at(64*i, 4, "SI"), w[half][0]) })
 			g.fmaRows(x, 4*i, w, sum, tmp)
 		}}, rows)
 }
 
 func (g *gen) directF16(rows int) {
-	var w, tmp string
+	var w [][]string
+	var tmp string
 	g.direct(directKernel{name: "F16", size: 32, per: 1,
-		setup: func() { w, tmp = g.reg(), g.reg() },
-		step: func(i int, x floatRows, sum []string) {
-			g.f("VCVTPH2PS %s, %s", g.at(32*i, 2, "SI"), w)
+		setup: func() { w, tmp = g.perHalf(1), g.reg() },
+		step: func(i int, x floatRows, sum [][]string) {
+			g.each(func(half int) { g.f("VCVTPH2PS %s, %s", g.at(32*i, 2, "SI"), w[half][0]) })
 			g.fmaRows(x, 4*i, w, sum, tmp)
 		}}, rows)
 }
 
 func (g *gen) directBF16(rows int) {
-	var mask, pairs, w, tmp string
-	even := func(i int, x floatRows, sum []string) {
-		g.load(g.at(64*i, 4, "SI"), pairs)
-		g.evenBF16(pairs, w)
+	var pairs, w [][]string
+	var mask, tmp string
+	even := func(i int, x floatRows, sum [][]string) {
+		g.each(func(half int) {
+			g.load(g.at(64*i, 4, "SI"), pairs[half][0])
+			g.evenBF16(pairs[half][0], w[half][0])
+		})
 		g.fmaRows(x, 8*i, w, sum, tmp)
 	}
 	g.direct(directKernel{name: "BF16", size: 64, per: 2,
-		setup: func() { mask, pairs, w, tmp = g.constant(0xffff0000), g.reg(), g.reg(), g.reg() },
-		step: func(i int, x floatRows, sum []string) {
+		setup: func() { mask, pairs, w, tmp = g.constant(0xffff0000), g.perHalf(1), g.perHalf(1), g.reg() },
+		step: func(i int, x floatRows, sum [][]string) {
 			even(i, x, sum)
-			g.oddBF16(mask, pairs, w)
+			g.each(func(half int) { g.oddBF16(mask, pairs[half][0], w[half][0]) })
 			g.fmaRows(x, 8*i+4, w, sum, tmp)
 		},
 		odd: even}, rows)

@@ -187,6 +187,20 @@ func (g *gen) halves(body func()) {
 	g.half = 0
 }
 
+// each runs body for each half of a panel in turn, within one pass over it.
+func (g *gen) each(body func(half int)) {
+	for g.half = 0; g.half < 64/g.width; g.half++ {
+		body(g.half)
+	}
+	g.half = 0
+}
+
+// perHalf hands out n registers for each half.
+func (g *gen) perHalf(n int) (regs [][]string) {
+	g.each(func(int) { regs = append(regs, g.regs(n)) })
+	return regs
+}
+
 // at is the address of this half's part of 16 elements of size bytes.
 func (g *gen) at(off, size int, base string) string {
 	return fmt.Sprintf("%d(%s)", off+8*size*g.half, base)

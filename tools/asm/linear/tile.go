@@ -116,23 +116,20 @@ func (g *gen) tileF32(rows int) {
 		arg{"out", "DI"}, arg{"ldN", "R8"}, arg{"w", "R9"}, arg{"x", "R14"}, arg{"ldxN", "BX"}, arg{"kN", "R13"}, arg{"addN", "R15"})
 	g.f("SHLQ $2, R8")
 	g.f("SHLQ $2, BX")
-	g.halves(func() {
-		sum, w, tmp := g.regs(rows), g.reg(), g.reg()
-		g.f("MOVQ R9, SI")
-		g.f("MOVQ R13, CX")
-		g.f("MOVQ R15, AX")
-		x := g.rowsOf("R14", rows)
-		g.sums(sum)
-		step := func(i int) {
-			g.load(g.at(64*i, 4, "SI"), w)
-			g.fmaRows(x, 4*i, w, sum, tmp)
-		}
-		g.unrolled(4, step, func(n int) {
-			g.f("ADDQ $%d, SI", 64*n)
-			x.advance(g, 4*n)
-		})
-		g.write(sum)
+	sum, w, tmp := g.perHalf(rows), g.perHalf(1), g.reg()
+	g.f("MOVQ R9, SI")
+	g.f("MOVQ R13, CX")
+	g.f("MOVQ R15, AX")
+	g.each(func(half int) { g.sums(sum[half]) })
+	x := g.rowsOf("R14", rows)
+	g.unrolled(4, func(i int) {
+		g.each(func(half int) { g.load(g.at(64*i, 4, "SI"), w[half][0]) })
+		g.fmaRows(x, 4*i, w, sum, tmp)
+	}, func(n int) {
+		g.f("ADDQ $%d, SI", 64*n)
+		x.advance(g, 4*n)
 	})
+	g.each(func(half int) { g.write(sum[half]) })
 	g.end()
 }
 
@@ -162,9 +159,14 @@ func (x floatRows) advance(g *gen, n int) {
 }
 
 // fmaRows adds the products of weights w with the float at off in every row to its sum.
-func (g *gen) fmaRows(x floatRows, off int, w string, sum []string, tmp string) {
-	for r, s := range sum {
-		g.fmaBroadcast("VFMADD231PS", x.at(r, off), w, s, tmp)
+func (g *gen) fmaRows(x floatRows, off int, w, sum [][]string, tmp string) {
+	for r := range sum[0] {
+		if g.width == 64 {
+			g.f("VFMADD231PS.BCST %s, %s, %s", x.at(r, off), w[0][0], sum[0][r])
+			continue
+		}
+		g.f("VBROADCASTSS %s, %s", x.at(r, off), tmp)
+		g.each(func(half int) { g.f("VFMADD231PS %s, %s, %s", tmp, w[half][0], sum[half][r]) })
 	}
 }
 

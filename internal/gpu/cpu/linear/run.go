@@ -92,8 +92,8 @@ func (s *Scratch) multiply(i, worker int) {
 	}
 	m, w := &s.mats[at], &s.workers[worker]
 	i -= m.first
-	sp := &s.spans[i%len(s.spans)]
-	p0 := i / len(s.spans) * m.strip
+	sp := &s.spans[i/m.strips] // strips of a span follow each other in memory
+	p0 := i % m.strips * m.strip
 	n := min(m.strip, m.panels()-p0)
 	columns := min(n*lanes, m.w.N-p0*lanes)
 	if s.act != vec.None {

@@ -144,37 +144,57 @@ func decodeGo(f *format, dst []float32, rec []byte) {
 
 // Embed writes scale times row token of w to dst [K]: exactly the dequantised weights when scale is 1.
 func Embed(dst []float32, w Weight, token int, scale float32) {
-	f := formats[w.D]
+	f, c := formats[w.D], token%lanes
 	size := f.panelBytes(w.K)
-	panel, c := w.Data[token/lanes*size:][:size], token%lanes
-	for k := range dst[:w.K] {
-		dst[k] = f.element(panel, k, c)
+	panel := w.Data[token/lanes*size:][:size]
+	dst = dst[:w.K]
+	switch {
+	case f.quantised():
+		for b := range w.K / block {
+			f.decodeLane(dst[b*block:][:block], panel, b, c)
+		}
+	case f.d == tensor.BF16:
+		for k := range dst {
+			dst[k] = tensor.FromBF16(le.Uint16(panel[(k/2*lanes+c)*4+k%2*2:]))
+		}
+	case f.d == tensor.F16:
+		for k := range dst {
+			dst[k] = tensor.FromF16(le.Uint16(panel[(k*lanes+c)*2:]))
+		}
+	default:
+		floats := view[float32](panel)
+		for k := range dst {
+			dst[k] = floats[k*lanes+c]
+		}
 	}
 	if scale != 1 {
-		for k := range dst[:w.K] {
+		for k := range dst {
 			dst[k] *= scale
 		}
 	}
 }
 
-// element is the weight at k of row c of a panel.
-func (f *format) element(panel []byte, k, c int) float32 {
-	switch {
-	case f.quantised():
-		rec, b := f.record(panel, k/block)
-		g := b*f.groups() + k%block/f.group
-		w := f.word(rec[f.planes+b*f.planeBytes():], k%block/4, c)
-		v := float32(f.scale(rec, g, c) * float32(int(w>>(k%4*8)&255)-f.zero))
-		if f.affine {
-			v += f.min(rec, g, c)
+// decodeLane writes block b of row c of a panel as float32 [32].
+func (f *format) decodeLane(dst []float32, panel []byte, b, c int) {
+	rec, i := f.record(panel, b)
+	planes := rec[f.planes+i*f.planeBytes():][:f.planeBytes()]
+	var scale, low float32
+	for t := range 8 {
+		if 4*t%f.group == 0 {
+			g := i*f.groups() + 4*t/f.group
+			scale = f.scale(rec, g, c)
+			if f.affine {
+				low = f.min(rec, g, c)
+			}
 		}
-		return v
-	case f.d == tensor.BF16:
-		return tensor.FromBF16(le.Uint16(panel[(k/2*lanes+c)*4+k%2*2:]))
-	case f.d == tensor.F16:
-		return tensor.FromF16(le.Uint16(panel[(k*lanes+c)*2:]))
+		for j, w := 0, f.word(planes, t, c); j < 4; j, w = j+1, w>>8 {
+			v := float32(scale * float32(int(w&255)-f.zero))
+			if f.affine {
+				v += low
+			}
+			dst[4*t+j] = v
+		}
 	}
-	return view[float32](panel)[k*lanes+c]
 }
 
 // view reads bytes as elements of T, which b is aligned for.
