@@ -106,17 +106,24 @@ func (s *Scratch) multiply(i, worker int) {
 	}
 	ld := n * lanes
 	s.product(w, m, sp, p0, n, w.out, ld)
+	s.addBias(m, w.out, ld, sp.rows, p0, columns)
 	for r := range sp.rows {
-		out := w.out[r*ld:][:columns]
-		y := m.y[(sp.row+r)*m.w.N+p0*lanes:][:columns]
-		if m.bias != nil {
-			s.kernels.level.Add(out, m.bias[p0*lanes:][:columns])
-		}
+		y, out := m.y[(sp.row+r)*m.w.N+p0*lanes:][:columns], w.out[r*ld:]
 		if s.mode == Add {
-			s.kernels.level.Add(y, out)
+			s.kernels.level.Add(y, out[:columns])
 		} else {
 			copy(y, out)
 		}
+	}
+}
+
+// addBias adds the bias of the columns from panel p0 to rows of out.
+func (s *Scratch) addBias(m *mat, out []float32, ld, rows, p0, columns int) {
+	if m.bias == nil {
+		return
+	}
+	for r := range rows {
+		s.kernels.level.Add(out[r*ld:][:columns], m.bias[p0*lanes:][:columns])
 	}
 }
 
@@ -126,11 +133,7 @@ func (s *Scratch) glu(w *worker, sp *span, p0, n, columns int) {
 	for i, out := range [...][]float32{w.gate, w.out} {
 		m := &s.mats[i]
 		s.product(w, m, sp, p0, n, out, ld)
-		if m.bias != nil {
-			for r := range sp.rows {
-				s.kernels.level.Add(out[r*ld:][:columns], m.bias[p0*lanes:][:columns])
-			}
-		}
+		s.addBias(m, out, ld, sp.rows, p0, columns)
 	}
 	all := sp.rows * ld
 	s.kernels.level.Glu(s.act, w.out[:all], w.gate[:all], w.out[:all])
