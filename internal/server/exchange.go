@@ -26,8 +26,9 @@ type exchange struct {
 	route   string // as the metrics call it
 	status  int    // 0: nothing was written
 	begun   time.Time
-	job     *job // nil: nothing was generated
-	extend  time.Time
+	job     *job      // nil: nothing was generated
+	counted bool      // in the server's inFlight
+	pushed  time.Time // when the client was last given time to take something
 }
 
 // ServeHTTP answers one request.
@@ -36,10 +37,6 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("X-Request-Id", x.id)
 	x.push()
 	defer x.done()
-	if n := s.inFlight.Add(1); n > maxRequests {
-		x.fail(diag.Errorf(diag.Overloaded, "%d requests are being answered, the most that this server takes", maxRequests))
-		return
-	}
 	handle, err := x.find()
 	if err == nil {
 		err = handle(x)
@@ -51,7 +48,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // done ends the exchange: a panic becomes an error, and the log and the metrics hear of it.
 func (x *exchange) done() {
-	x.s.inFlight.Add(-1)
+	if x.counted {
+		x.s.inFlight.Add(-1)
+	}
 	if p := recover(); p != nil {
 		if p == http.ErrAbortHandler {
 			panic(p)
@@ -109,8 +108,8 @@ func (x *exchange) json(status int, body []byte) error {
 
 // push gives the client time to take what is written next.
 func (x *exchange) push() {
-	if now := time.Now(); now.Sub(x.extend) > WriteTimeout/10 {
-		x.extend = now
+	if now := time.Now(); now.Sub(x.pushed) > WriteTimeout/10 {
+		x.pushed = now
 		_ = x.control.SetWriteDeadline(now.Add(WriteTimeout)) // a recorder in tests has none
 	}
 }

@@ -6,17 +6,25 @@ import (
 	"net/http"
 
 	"github.com/metrale/metrale/internal/api/openai"
+	"github.com/metrale/metrale/internal/diag"
 	"github.com/metrale/metrale/internal/tokenizer"
 )
 
-// begin gives what every generating route needs: the model and the request's body.
+// begin gives what every generating route needs: the model and the request's body. Whoever is still sending is not counted.
 func (x *exchange) begin() (*Model, []byte, error) {
 	m, err := x.s.current()
 	if err != nil {
 		return nil, nil, err
 	}
 	body, err := x.body()
-	return m, body, err
+	if err != nil {
+		return nil, nil, err
+	}
+	x.counted = true
+	if x.s.inFlight.Add(1) > maxRequests {
+		return nil, nil, diag.Errorf(diag.Overloaded, "%d requests are being answered, the most that this server takes", maxRequests)
+	}
+	return m, body, nil
 }
 
 func (x *exchange) chat() error {

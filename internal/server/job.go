@@ -34,11 +34,11 @@ type job struct {
 
 // choice is one sequence.
 type choice struct {
-	index   int
-	request seq.Request
-	stream  *engine.Stream
-	text    *text.Stream
-	verbose string // the prompt as the client wrote it, for echo; "" when it gave ids
+	index    int
+	request  seq.Request
+	stream   *engine.Stream
+	text     *text.Stream
+	verbatim string // the prompt as the client wrote it, for echo; "" when it gave ids
 }
 
 // sink takes what the choices say. All of it is called with the job's lock held.
@@ -80,7 +80,7 @@ func (j *job) add(ids []int32, verbatim, field string) error {
 				return rename(err, field)
 			}
 		}
-		c := &choice{index: len(j.choices), request: r, verbose: verbatim}
+		c := &choice{index: len(j.choices), request: r, verbatim: verbatim}
 		c.text = text.New(text.Options{
 			Decoder: j.m.decoder(ids, j.echo, j.params.SkipSpecial), Stop: j.params.Stop,
 			IncludeStop: j.params.IncludeStop, MinTokens: j.params.MinTokens,
@@ -234,8 +234,8 @@ func (j *job) prompt(c *choice, tokens []seq.Token) {
 		whole.Text += p.Text
 		kept = append(kept, p.Tokens...)
 	}
-	if c.verbose != "" {
-		whole.Text = c.verbose
+	if c.verbatim != "" {
+		whole.Text = c.verbatim
 	}
 	whole.Tokens = kept
 	j.sink.piece(c.index, whole, &j.usage)

@@ -95,7 +95,7 @@ var histograms = []struct {
 
 var (
 	finishedDesc = desc("metrale_sequences_finished_total", "Sequences that have ended, by reason.", "reason")
-	activeDesc   = prometheus.NewDesc("metrale_http_connections_busy", "Requests whose answer has not ended.", nil, nil)
+	activeDesc   = prometheus.NewDesc("metrale_requests_active", "Requests with a body whose answer has not ended.", nil, nil)
 	uptimeDesc   = prometheus.NewDesc("metrale_start_time_seconds", "When the server started, in Unix time.", nil, nil)
 	readyDesc    = prometheus.NewDesc("metrale_ready", "1 when the server takes work.", nil, nil)
 	cacheDesc    = prometheus.NewDesc("vllm:cache_config_info", "Sizes of the KV cache.", []string{"model_name", "block_size", "num_gpu_blocks"}, nil)

@@ -29,7 +29,7 @@ const (
 // DefaultMaxBody is the longest body that is read, when Options do not say.
 const DefaultMaxBody = 32 << 20
 
-// maxRequests is how many requests may be read, rendered and answered at a time.
+// maxRequests is how many requests may be decoded, rendered and answered at a time.
 const maxRequests = 1024
 
 // Options of New.

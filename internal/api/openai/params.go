@@ -51,7 +51,6 @@ type Params struct {
 	SkipSpecial     bool // special tokens are no part of the text
 	Logprobs        int  // -1: none, 0: of the token only, n: of the n likeliest too
 	PromptLogprobs  int  // the same, of the prompt
-	User            string
 	Unknown         []string // fields that nobody knows
 }
 
