@@ -69,7 +69,7 @@ func (x *exchange) completions() error {
 		ids, verbatim := p.IDs, ""
 		if ids == nil {
 			verbatim = p.Text
-			if ids, err = m.encode(p.Text, tokenizer.EncodeOptions{AddSpecial: r.AddSpecial}, "prompt"); err != nil {
+			if ids, err = m.encode(p.Text, r.AddSpecial); err != nil {
 				return err
 			}
 		}

@@ -35,6 +35,7 @@ type Model struct {
 	Fingerprint  string  // of everything that decides what the model says
 
 	longest int // bytes of the longest token
+	guard   *guard
 }
 
 // prepare computes what requests need again and again.
@@ -42,6 +43,7 @@ func (m *Model) prepare() {
 	for id := range m.Tokenizer.VocabSize() {
 		m.longest = max(m.longest, len(m.Tokenizer.TokenBytes(int32(id))))
 	}
+	m.guard = newGuard(m.Tokenizer)
 }
 
 func (m *Model) info() openai.ModelInfo {
@@ -61,25 +63,42 @@ func (m *Model) named(name string) error {
 // shrink is by how much a tokenizer's normalizer may shorten a text, at most.
 const shrink = 4
 
-// encode turns a text into ids. A text that cannot fit the context is refused without looking at it.
-func (m *Model) encode(s string, o tokenizer.EncodeOptions, field string) ([]int32, error) {
+// fits refuses a text that cannot fit the context, without tokenising it.
+func (m *Model) fits(s, field string) error {
 	context := m.Engine.Context()
 	if least := len(s) / (shrink * max(m.longest, 1)); least > context {
-		return nil, diag.Errorf(diag.TooLong, "the prompt has more than %d tokens; the context holds %d", least, context).For(field)
+		return diag.Errorf(diag.TooLong, "the prompt has more than %d tokens; the context holds %d", least, context).For(field)
 	}
-	return m.Tokenizer.Encode(s, o), nil
+	return nil
+}
+
+// encode turns a text of the client's own into ids.
+func (m *Model) encode(s string, addSpecial bool) ([]int32, error) {
+	if err := m.fits(s, "prompt"); err != nil {
+		return nil, err
+	}
+	return m.Tokenizer.Encode(s, tokenizer.EncodeOptions{AddSpecial: addSpecial}), nil
 }
 
 // chat renders and encodes a conversation.
 func (m *Model) chat(c *openai.Conversation) ([]int32, error) {
+	const field = "messages"
 	if m.Template == nil {
-		return nil, diag.Errorf(diag.Unsupported, "the model %s has no chat template; use /v1/completions", m.Name).For("messages")
+		return nil, diag.Errorf(diag.Unsupported, "the model %s has no chat template; use /v1/completions", m.Name).For(field)
 	}
+	c, guarded := m.guard.marked(c)
 	prompt, err := m.Template.Render(c)
 	if err != nil {
-		return nil, rename(err, "messages")
+		return nil, rename(err, field)
 	}
-	return m.encode(prompt, tokenizer.EncodeOptions{AddSpecial: c.AddSpecial}, "messages")
+	if err := m.fits(prompt, field); err != nil {
+		return nil, err
+	}
+	o := tokenizer.EncodeOptions{AddSpecial: c.AddSpecial}
+	if !guarded {
+		return m.Tokenizer.Encode(prompt, o), nil
+	}
+	return append(m.Tokenizer.Encode("", o), m.guard.encode(m.Tokenizer, prompt)...), nil
 }
 
 // decoder decodes what follows the ids, or the ids too.

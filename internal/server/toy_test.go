@@ -82,13 +82,25 @@ func toyTokenizer(t testing.TB) *tokenizer.Tokenizer {
 type toyTemplate struct{}
 
 func (toyTemplate) Render(c *openai.Conversation) (string, error) {
+	var messages []struct {
+		Role    string
+		Content json.RawMessage
+	}
+	if err := json.Unmarshal(c.Messages, &messages); err != nil {
+		return "", err
+	}
 	var b strings.Builder
-	for i, m := range c.Messages {
-		if m.Text == "raise" {
+	for i, m := range messages {
+		var text string
+		var parts []struct{ Text string }
+		if json.Unmarshal(m.Content, &text) != nil && json.Unmarshal(m.Content, &parts) == nil {
+			text = parts[0].Text
+		}
+		if text == "raise" {
 			return "", diag.Errorf(diag.Invalid, "the template does not like this message")
 		}
-		b.WriteString("<|im_start|>" + m.Role + "\n" + m.Text)
-		if i < len(c.Messages)-1 || !c.ContinueFinal {
+		b.WriteString("<|im_start|>" + m.Role + "\n" + text)
+		if i < len(messages)-1 || !c.ContinueFinal {
 			b.WriteString("<|im_end|>\n")
 		}
 	}

@@ -5,8 +5,6 @@ package openai
 import (
 	"math"
 	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/metrale/metrale/internal/diag"
 )
@@ -17,38 +15,16 @@ type ChatRequest struct {
 	Conversation
 }
 
-// Conversation is what a chat template renders.
+// Conversation is what a chat template renders: checked, and otherwise as the client wrote it.
 type Conversation struct {
-	Messages      []Message
-	Tools         [][]byte // each a JSON object; none when tool_choice forbids them
-	Documents     [][]byte // the same
-	Kwargs        []Kwarg  // further variables of the template
-	AddGeneration bool     // end with the beginning of the assistant's turn
-	ContinueFinal bool     // leave the last message open
-	// AddSpecial puts the tokenizer's own special tokens around the prompt too; templates write them themselves.
-	AddSpecial bool
-}
-
-// Kwarg is a variable for the template, in JSON.
-type Kwarg struct {
-	Name string
-	JSON []byte
-}
-
-// Message is a turn of a conversation.
-type Message struct {
-	Role      string
-	Text      string   // the content; text parts are joined by line feeds
-	Parts     []string // the texts of a content that came in parts; nil when it was one string
-	NoContent bool     // it was left out or null
-	ToolCalls []ToolCall
-	More      []Kwarg // the other fields, as they came
-}
-
-// ToolCall is a call that the assistant made in an earlier turn.
-type ToolCall struct {
-	ID, Name  string
-	Arguments string // JSON, as the model wrote it
+	Messages        []byte // a JSON list of objects, at least one
+	Tools           []byte // the same, or nil: none, or tool_choice forbids them
+	Documents       []byte // the same, or nil
+	Kwargs          []byte // a JSON object of further variables, or nil
+	ReasoningEffort string // "" when left out
+	AddGeneration   bool   // end with the beginning of the assistant's turn
+	ContinueFinal   bool   // leave the last message open
+	AddSpecial      bool   // put the tokenizer's own special tokens around; templates write them themselves
 }
 
 // roles are those of OpenAI's API.
@@ -95,11 +71,15 @@ func (r *ChatRequest) chatLogprobs(o *object) {
 	}
 }
 
+// maxTemplateValues is how many values a template may be handed.
+const maxTemplateValues = 1 << 20
+
 // conversation reads what the template renders.
 func (o *object) conversation() Conversation {
 	c := Conversation{
 		AddGeneration: o.bool("add_generation_prompt", true), ContinueFinal: o.bool("continue_final_message", false),
-		AddSpecial: o.bool("add_special_tokens", false),
+		AddSpecial:      o.bool("add_special_tokens", false),
+		ReasoningEffort: o.oneOf("reasoning_effort", "none", "minimal", "low", "medium", "high", "xhigh", "max"),
 	}
 	if c.ContinueFinal {
 		if o.has("add_generation_prompt") && c.AddGeneration {
@@ -107,138 +87,136 @@ func (o *object) conversation() Conversation {
 		}
 		c.AddGeneration = false
 	}
-	c.Messages = o.messages()
-	if n := len(c.Messages); c.ContinueFinal && n > 0 && c.Messages[n-1].Role != "assistant" {
+	if last := o.messages(); c.ContinueFinal && last != "assistant" {
 		o.fail("continue_final_message", "the last message is not the assistant's")
 	}
-	c.Tools = o.tools()
-	for _, d := range o.objects("documents") {
-		c.Documents = append(c.Documents, d.text)
+	c.Messages = o.get("messages")
+	if o.tools() {
+		c.Tools = o.get("tools")
 	}
-	if kw := o.object("chat_template_kwargs"); kw != nil {
-		for _, f := range kw.fields {
-			c.Kwargs = append(c.Kwargs, Kwarg{f.key, f.raw})
+	if len(o.objects("documents")) > 0 {
+		c.Documents = o.get("documents")
+	}
+	if o.object("chat_template_kwargs") != nil {
+		c.Kwargs = o.get("chat_template_kwargs")
+	}
+	left := maxTemplateValues
+	for _, key := range []string{"messages", "tools", "documents", "chat_template_kwargs"} {
+		if left -= countValues(o.get(key)); left < 0 {
+			o.fail(key, "the template can be handed at most %d values", maxTemplateValues)
 		}
-	}
-	if e := o.oneOf("reasoning_effort", "none", "minimal", "low", "medium", "high", "xhigh", "max"); e != "" {
-		c.Kwargs = append(c.Kwargs, Kwarg{"reasoning_effort", []byte(strconv.Quote(e))})
 	}
 	return c
 }
 
-func (o *object) messages() []Message {
+// countValues is about how many values a JSON text holds.
+func countValues(raw []byte) int {
+	n := 0
+	for s := (scanner{data: raw}); s.pos < len(raw); s.pos++ {
+		switch raw[s.pos] {
+		case '"':
+			s.skipString()
+			s.pos--
+		case ',', '[', '{':
+			n++
+		}
+	}
+	return n
+}
+
+// messages checks the messages and gives the role of the last one.
+func (o *object) messages() string {
 	items := o.objects("messages")
 	if len(items) == 0 {
 		if o.err() == nil {
 			o.fail("messages", "it must be a list of at least one message")
 		}
-		return nil
+		return ""
 	}
-	out := make([]Message, len(items))
-	for i, m := range items {
-		out[i] = m.message()
+	role := ""
+	for _, m := range items {
+		role = m.message()
 	}
-	return out
+	return role
 }
 
-func (m *object) message() Message {
-	out := Message{Role: m.string("role")}
+// message checks a message and gives its role.
+func (m *object) message() string {
+	role := m.string("role")
 	switch {
-	case out.Role == "":
+	case role == "":
 		m.fail("role", "it is missing; it must be one of %v", roles)
-	case !slices.Contains(roles, out.Role):
-		m.fail("role", "it is %q; it must be one of %v", out.Role, roles)
+	case !slices.Contains(roles, role):
+		m.fail("role", "it is %q; it must be one of %v", role, roles)
 	}
-	m.content(&out)
-	for _, c := range m.objects("tool_calls") {
-		out.ToolCalls = append(out.ToolCalls, c.toolCall())
+	m.content(role)
+	calls := m.objects("tool_calls")
+	for _, c := range calls {
+		c.toolCall()
 	}
-	if len(out.ToolCalls) > 0 && out.Role != "assistant" {
+	if len(calls) > 0 && role != "assistant" {
 		m.fail("tool_calls", "only the assistant's messages have it")
 	}
-	if out.NoContent && out.Role != "assistant" {
-		m.fail("content", "it is missing")
-	}
-	for _, key := range []string{"name", "tool_call_id", "reasoning", "reasoning_content", "refusal"} {
+	for _, key := range []string{"name", "tool_call_id", "reasoning", "reasoning_content"} {
 		m.string(key)
 	}
-	m.ignore("audio", "annotations", "function_call")
-	for _, f := range m.fields {
-		switch f.key {
-		case "role", "content", "tool_calls", "audio", "annotations", "function_call":
-		default:
-			if string(f.raw) != "null" {
-				out.More = append(out.More, Kwarg{f.key, f.raw})
-			}
-		}
-	}
-	return out
+	return role
 }
 
-// content reads a string or a list of text parts.
-func (m *object) content(out *Message) {
+// content checks a string or a list of text parts.
+func (m *object) content(role string) {
 	raw := m.get("content")
 	switch {
 	case raw == nil:
-		out.NoContent = true
-	case raw[0] == '"':
-		out.Text = unquote(raw)
-	case raw[0] != '[':
-		m.fail("content", "it is %s; it must be a string or a list of parts", shown(raw))
-	default:
-		out.Parts = []string{}
-		for _, p := range m.objects("content") {
-			out.Parts = append(out.Parts, p.part())
+		if role != "assistant" {
+			m.fail("content", "it is missing")
 		}
-		out.Text = strings.Join(out.Parts, "\n")
+	case raw[0] == '[':
+		for _, p := range m.objects("content") {
+			p.part()
+		}
+	case raw[0] != '"':
+		m.fail("content", "it is %s; it must be a string or a list of parts", shown(raw))
 	}
 }
 
-// part reads a part of a content.
-func (p *object) part() string {
+// part checks a part of a content.
+func (p *object) part() {
 	switch kind := p.string("type"); kind {
-	case "text", "input_text", "output_text", "refusal":
-		key := "text"
-		if kind == "refusal" {
-			key = kind
+	case "text", "refusal":
+		if !p.has(kind) {
+			p.fail(kind, "it is missing")
 		}
-		if !p.has(key) {
-			p.fail(key, "it is missing")
-		}
-		return p.string(key)
-	case "image_url", "input_audio", "file", "video_url", "audio_url", "input_image", "input_file":
-		p.failWith(diag.Unsupported, "type", "it is %q; this model takes text only", kind)
+		p.string(kind)
+	case "image_url", "input_audio", "file", "video_url", "audio_url", "image", "audio", "video":
+		p.failWith(diag.Unsupported, "type", "it is %q; this server takes text only", kind)
 	case "":
 		p.fail("type", "it is missing")
 	default:
 		p.fail("type", "it is %q; it must be text", kind)
 	}
-	return ""
 }
 
-func (c *object) toolCall() ToolCall {
-	out := ToolCall{ID: c.string("id")}
+// toolCall checks a call of an earlier turn.
+func (c *object) toolCall() {
+	c.string("id")
 	c.oneOf("type", "function")
 	f := c.object("function")
 	if f == nil {
 		c.fail("function", "it is missing")
-		return out
+		return
 	}
-	if out.Name = f.string("name"); out.Name == "" {
+	if f.string("name") == "" {
 		f.fail("name", "it is missing")
 	}
-	if raw := f.get("arguments"); raw != nil && raw[0] == '{' {
-		out.Arguments = string(raw) // some clients send the object itself
-	} else {
-		out.Arguments = f.string("arguments")
+	if raw := f.get("arguments"); raw != nil && raw[0] != '{' { // some clients send the object itself
+		f.string("arguments")
 	}
-	return out
 }
 
-// tools reads tools and what tool_choice makes of them.
-func (o *object) tools() [][]byte {
+// tools checks tools and tool_choice, and says whether the template is to see tools.
+func (o *object) tools() bool {
 	var names []string
-	var out [][]byte
 	for _, t := range o.objects("tools") {
 		if kind := t.string("type"); kind != "function" {
 			t.fail("type", "it is %q; only function is possible", kind)
@@ -246,7 +224,7 @@ func (o *object) tools() [][]byte {
 		f := t.object("function")
 		if f == nil {
 			t.fail("function", "it is missing")
-			return nil
+			return false
 		}
 		name := f.string("name")
 		if name == "" {
@@ -256,13 +234,9 @@ func (o *object) tools() [][]byte {
 		f.object("parameters")
 		f.bool("strict", false)
 		names = append(names, name)
-		out = append(out, t.text)
 	}
 	o.bool("parallel_tool_calls", true)
-	if o.toolChoice(names) == "none" {
-		return nil
-	}
-	return out
+	return o.toolChoice(names) != "none" && len(names) > 0
 }
 
 // toolChoice checks tool_choice: what would force a call needs grammar-constrained decoding.

@@ -175,7 +175,7 @@ func TestChatDefaults(t *testing.T) {
 	want := &ChatRequest{
 		Params: Params{N: 1, MaxTokens: -1, SkipSpecial: true, Logprobs: -1, PromptLogprobs: -1,
 			Sampling: seq.Sampling{Temperature: 1, TopP: 1, RepetitionPenalty: 1}},
-		Conversation: Conversation{Messages: []Message{{Role: "user", Text: "Hello"}}, AddGeneration: true},
+		Conversation: Conversation{Messages: []byte(`[{"role":"user","content":"Hello"}]`), AddGeneration: true},
 	}
 	if !reflect.DeepEqual(r, want) {
 		t.Errorf("%+v\nwant %+v", r, want)
@@ -206,22 +206,27 @@ func TestChatFields(t *testing.T) {
 	if !reflect.DeepEqual(r.Params, want) {
 		t.Errorf("%+v\nwant %+v", r.Params, want)
 	}
-	m := r.Messages
-	if m[0].Text != "a\nb" || len(m[0].Parts) != 2 || !m[1].NoContent || m[1].ToolCalls[0] != (ToolCall{"c1", "f", `{"x":1}`}) {
-		t.Errorf("messages %+v", m)
+	c := r.Conversation
+	if len(c.Messages) == 0 || string(c.Tools) != `[{"type":"function","function":{"name":"f","parameters":{"b":1,"a":2}}}]` ||
+		string(c.Documents) != `[{"title":"t"}]` || string(c.Kwargs) != `{"enable_thinking":false}` || c.ReasoningEffort != "low" || c.AddGeneration {
+		t.Errorf("conversation %+v", c)
 	}
-	if len(m[1].More) != 1 || m[1].More[0].Name != "reasoning_content" || m[2].More[0].Name != "tool_call_id" {
-		t.Errorf("other fields %s", m[1].More)
-	}
-	if len(r.Tools) != 1 || len(r.Documents) != 1 || string(r.Documents[0]) != `{"title":"t"}` || len(r.Kwargs) != 2 || r.AddGeneration {
-		t.Errorf("conversation %+v", r.Conversation)
+}
+
+// TestTemplatesAreHandedALimitedNumberOfValues: each could cost much more memory than its byte.
+func TestTemplatesAreHandedALimitedNumberOfValues(t *testing.T) {
+	many := "[1" + strings.Repeat(",1", maxTemplateValues) + "]"
+	_, err := DecodeChat([]byte(`{`+hello+`,"chat_template_kwargs":{"a":`+many+`}}`), scope)
+	checkFault(t, err, "", "chat_template_kwargs")
+	if n := countValues([]byte(`{"a":[1,"[,\"]",{}]}`)); n != 5 {
+		t.Errorf("%d values", n)
 	}
 }
 
 func TestToolChoiceNoneHidesTools(t *testing.T) {
 	r, err := DecodeChat([]byte(`{`+hello+`,"tools":[{"type":"function","function":{"name":"f"}}],"tool_choice":"none"}`), scope)
-	if err != nil || len(r.Tools) != 0 {
-		t.Errorf("%d tools, %v", len(r.Tools), err)
+	if err != nil || r.Tools != nil {
+		t.Errorf("tools %s, %v", r.Tools, err)
 	}
 }
 

@@ -48,9 +48,9 @@ type Params struct {
 	StopTokenIDs    []int32
 	IncludeStop     bool // the stop string is part of the text
 	IgnoreEOS       bool
-	SkipSpecial     bool // special tokens are no part of the text
-	Logprobs        int  // -1: none, 0: of the token only, n: of the n likeliest too
-	PromptLogprobs  int  // the same, of the prompt
+	SkipSpecial     bool     // special tokens are no part of the text
+	Logprobs        int      // -1: none, 0: of the token only, n: of the n likeliest too
+	PromptLogprobs  int      // the same, of the prompt
 	Unknown         []string // fields that nobody knows
 }
 
