@@ -15,7 +15,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
+	"golang.org/x/term"
 
 	"github.com/metrale/metrale/internal/diag"
 )
@@ -39,10 +39,11 @@ func newChatCmd(env environment) *cobra.Command {
 the conversation lasts. Input that is piped in is taken line by line.
 
 ` + chatHelp,
-		Args: cobra.MaximumNArgs(1),
+		Args:        cobra.MaximumNArgs(1),
+		Annotations: map[string]string{ownsInterrupt: "stops an answer"},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			url := "http://127.0.0.1:8888"
-			if len(args) == 1 && strings.HasPrefix(args[0], "http") {
+			if len(args) == 1 && isURL(args[0]) {
 				url = args[0]
 			} else if len(args) == 1 {
 				served, stop, err := serveForChat(cmd.Context(), env, args[0], cmd.ErrOrStderr())
@@ -84,12 +85,15 @@ type chatClient struct {
 	out         io.Writer
 }
 
-// loop reads messages and prints answers until the input ends.
-func (c *chatClient) loop(ctx context.Context, in io.Reader, prompt bool) error {
+// isURL tells a server from a model.
+func isURL(s string) bool { return strings.HasPrefix(s, "http://") || strings.HasPrefix(s, "https://") }
+
+// loop reads messages and prints answers until the input ends. Of a person it asks for the next message even if one failed.
+func (c *chatClient) loop(ctx context.Context, in io.Reader, person bool) error {
 	lines := bufio.NewScanner(in)
 	lines.Buffer(nil, 1<<20)
 	for {
-		if prompt {
+		if person {
 			fmt.Fprint(c.out, "> ")
 		}
 		if !lines.Scan() {
@@ -112,7 +116,10 @@ func (c *chatClient) loop(ctx context.Context, in io.Reader, prompt bool) error 
 				continue
 			}
 			if err := c.say(ctx, line); err != nil {
-				return err
+				if !person || ctx.Err() != nil {
+					return err
+				}
+				fmt.Fprintln(c.out, err)
 			}
 		}
 	}
@@ -208,9 +215,5 @@ func responseError(resp *http.Response) error {
 // isTerminal says whether a person types there.
 func isTerminal(in io.Reader) bool {
 	f, ok := in.(*os.File)
-	if !ok {
-		return false
-	}
-	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
-	return err == nil
+	return ok && term.IsTerminal(int(f.Fd()))
 }

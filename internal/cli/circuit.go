@@ -44,7 +44,7 @@ func (f *circuitFlags) add(cmd *cobra.Command) {
 	fl.Int64Var(&f.rows, "rows", 16, "rows of a step")
 	fl.Int64Var(&f.seqs, "seqs", 0, "sequences of a step (0: as many as rows)")
 	fl.Int64Var(&f.outs, "outs", 0, "rows with logits (0: as many as sequences)")
-	fl.Int64Var(&f.context, "context", 4096, "tokens of a sequence")
+	fl.Int64Var(&f.context, "context", 4096, "tokens of a sequence (at most the model's)")
 	fl.BoolVar(&f.noFusion, "no-fusion", false, "lower every op alone, by the reference rules")
 }
 
@@ -60,13 +60,16 @@ func (f *circuitFlags) compile(path string) (*compiled, error) {
 	if f.rows < 1 || f.seqs < 0 || f.outs < 0 || f.context < 1 {
 		return nil, diag.Errorf(diag.Invalid, "--rows %d, --seqs %d, --outs %d, --context %d: rows and context must be at least 1", f.rows, f.seqs, f.outs, f.context).For("rows")
 	}
-	kv, ok := tensor.None, true
+	kv := tensor.None
 	if f.kv != "" {
-		kv, ok = tensor.ParseDType(f.kv)
+		var ok bool
+		if kv, ok = tensor.ParseDType(f.kv); !ok || kv != tensor.F32 && kv != tensor.BF16 && kv != tensor.F16 {
+			return nil, diag.Errorf(diag.Invalid, "--kv %s: want f32, bf16 or f16", f.kv).For("kv")
+		}
 	}
-	stored, okStored := tensor.ParseDType(f.stored)
-	if !ok || !okStored {
-		return nil, diag.Errorf(diag.Invalid, "--kv %q, --stored %q: no such element type", f.kv, f.stored).For("kv")
+	stored, ok := tensor.ParseDType(f.stored)
+	if !ok {
+		return nil, diag.Errorf(diag.Invalid, "--stored %s is no element type", f.stored).For("stored")
 	}
 	out := &compiled{}
 	var cat circuit.Catalog
@@ -93,6 +96,12 @@ func (f *circuitFlags) compile(path string) (*compiled, error) {
 		}
 		defer c.store.Close()
 		out.library, out.instance, cat = c.library, c.instance, catalog{c.store}
+	}
+	if n := out.instance.Dim("context"); n > 0 {
+		f.context = min(f.context, n)
+	}
+	if _, ok := out.library.Tree.Classes[f.class]; !ok {
+		return nil, diag.Errorf(diag.Invalid, "--class %s: known classes are %s", f.class, strings.Join(slices.Sorted(maps.Keys(out.library.Tree.Classes)), ", ")).For("class")
 	}
 	limits := plan.Limits{Rows: f.rows, Seqs: f.seqs, Outs: f.outs, PageSize: pageSize, Pages: (f.context + pageSize - 1) / pageSize}
 	if limits.Seqs == 0 {
@@ -123,7 +132,7 @@ func newCircuitShowCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			text := c.plan.Print()
+			text := c.plan.Columns()
 			if digest {
 				text = c.plan.Digest() + "\n"
 			}
@@ -170,7 +179,7 @@ func newCircuitPlanCmd() *cobra.Command {
 			device, ok := c.library.Tree.Devices[hardware]
 			if !ok {
 				known := slices.Sorted(maps.Keys(c.library.Tree.Devices))
-				return diag.Errorf(diag.Invalid, "--hardware %q: known devices are %s", hardware, strings.Join(known, ", ")).For("hardware")
+				return diag.Errorf(diag.Invalid, "--hardware %q is no device of kernels/DEVICES.toml, which has %s", hardware, strings.Join(known, ", ")).For("hardware")
 			}
 			text, err := c.instance.Roofline(c.plan, device, f.load(c.plan))
 			if err != nil {

@@ -3,6 +3,7 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -13,7 +14,6 @@ import (
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 
 	"github.com/metrale/metrale/internal/circuit"
 	"github.com/metrale/metrale/internal/gpu/cpu"
@@ -37,7 +37,8 @@ type finding struct {
 
 func doctor(out io.Writer, env environment) error {
 	findings := []finding{{what: "met", value: fmt.Sprintf("%s, %s, %s/%s", Version, runtime.Version(), runtime.GOOS, runtime.GOARCH)}}
-	findings = append(findings, cpuFinding(env), memoryFinding(), cacheFinding(env))
+	findings = append(findings, cpuFindings(env)...)
+	findings = append(findings, cacheFinding(env))
 	findings = append(findings, treeFindings()...)
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	var bad error
@@ -54,25 +55,17 @@ func doctor(out io.Writer, env environment) error {
 	return bad
 }
 
-func cpuFinding(env environment) finding {
-	f := finding{what: "cpu"}
+func cpuFindings(env environment) []finding {
 	dev, err := cpu.Open(cpu.Options{Path: env.cpuPath})
 	if err != nil {
-		f.problem = err
-		return f
+		return []finding{{what: "cpu", problem: err}}
 	}
-	f.value = dev.Info().Name
-	f.problem = dev.Close()
-	return f
-}
-
-func memoryFinding() finding {
-	var info unix.Sysinfo_t
-	if err := unix.Sysinfo(&info); err != nil {
-		return finding{what: "memory", problem: err}
+	defer dev.Close()
+	memory := finding{what: "memory", value: byteCount(dev.Info().Memory) + " for this process"}
+	if dev.Info().Memory == 0 {
+		memory.problem = errors.New("the machine does not tell how much there is")
 	}
-	unit := int64(info.Unit)
-	return finding{what: "memory", value: byteCount(int64(info.Totalram)*unit) + " in all"}
+	return []finding{{what: "cpu", value: dev.Info().Name}, memory}
 }
 
 func cacheFinding(env environment) finding {

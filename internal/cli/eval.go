@@ -20,13 +20,13 @@ import (
 )
 
 // newEvalCmd is `met eval`: a model's numbers, so that anyone can hold us against a reference.
-func newEvalCmd() *cobra.Command {
+func newEvalCmd(env environment) *cobra.Command {
 	eval := &cobra.Command{Use: "eval", Short: "Compute a model's numbers for comparison with a reference"}
-	eval.AddCommand(newEvalLogitsCmd())
+	eval.AddCommand(newEvalLogitsCmd(env))
 	return eval
 }
 
-func newEvalLogitsCmd() *cobra.Command {
+func newEvalLogitsCmd(env environment) *cobra.Command {
 	var ids, out, compute, device, simd string
 	var greedy, chunk, threads int
 	var noFusion bool
@@ -51,6 +51,11 @@ Computes in float32 unless --compute says otherwise.`,
 			case chunk < 0:
 				return diag.Errorf(diag.Invalid, "--chunk %d: must not be negative", chunk).For("chunk")
 			}
+			dev, err := openDevice(device, threads, simd)
+			if err != nil {
+				return err
+			}
+			defer dev.Close()
 			c, err := openCheckpoint(args[0])
 			if err != nil {
 				return err
@@ -64,7 +69,7 @@ Computes in float32 unless --compute says otherwise.`,
 			rows = min(rows, 512)
 			pages := (tokens + pageSize - 1) / pageSize
 			m, err := c.load(cmd.Context(), modelOptions{
-				device: device, threads: threads, simd: simd, compute: compute, kv: tensor.F32, noFusion: noFusion,
+				device: dev, compute: compute, kv: tensor.F32, noFusion: noFusion,
 				limits: plan.Limits{Rows: rows, Seqs: 1, Outs: rows, PageSize: pageSize, Pages: pages}, pages: int(pages), slots: 1,
 			})
 			if err != nil {
@@ -85,7 +90,7 @@ Computes in float32 unless --compute says otherwise.`,
 	f.IntVar(&chunk, "chunk", 0, "feed the prompt in chunks of so many tokens (0: as large as fit)")
 	f.StringVar(&compute, "compute", circuit.Float32, "float32, or declared: the precision that serving uses")
 	f.StringVar(&device, "device", "cpu", "device that computes")
-	f.StringVar(&simd, "cpu-path", "", "SIMD path: avx512, avx2 or go (default: the best of this processor)")
+	f.StringVar(&simd, "cpu-path", env.cpuPath, "SIMD path: avx512, avx2 or go (default: the best of this processor)")
 	f.IntVar(&threads, "threads", 0, "CPU threads (0: all)")
 	f.BoolVar(&noFusion, "no-fusion", false, "lower every op alone, by the reference rules")
 	return cmd

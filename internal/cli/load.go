@@ -65,9 +65,7 @@ func (c *checkpoint) maxContext() int64 {
 
 // modelOptions say how a checkpoint is made to run.
 type modelOptions struct {
-	device   string // "cpu"
-	threads  int
-	simd     string // "" the best there is
+	device   gpu.Device
 	compute  string
 	kv       tensor.DType
 	limits   plan.Limits
@@ -80,25 +78,20 @@ type modelOptions struct {
 // model is a checkpoint on a device.
 type model struct {
 	*exec.Model
-	device gpu.Device
-	plan   *plan.Plan
+	plan *plan.Plan
 }
 
-// Close frees the model and the device.
-func (m *model) Close() error {
-	err := m.Model.Close()
-	if derr := m.device.Close(); err == nil {
-		err = derr
+// openDevice opens a device by name; simd is the CPU's path, "" for the best.
+func openDevice(name string, threads int, simd string) (gpu.Device, error) {
+	if name != "cpu" {
+		return nil, diag.Errorf(diag.Unsupported, "no device %q: this build has cpu", name).For("device")
 	}
-	return err
+	return cpu.Open(cpu.Options{Threads: threads, Path: simd})
 }
 
 // lower compiles the checkpoint's circuit for a device.
 func (c *checkpoint) lower(o modelOptions) (*plan.Plan, error) {
-	if o.device != "cpu" {
-		return nil, diag.Errorf(diag.Unsupported, "no device %q: this build has cpu", o.device).For("device")
-	}
-	return c.instance.Lower(c.library, catalog{c.store}, circuit.Options{Class: o.device, Compute: o.compute, KV: o.kv, Limits: o.limits, NoFusion: o.noFusion})
+	return c.instance.Lower(c.library, catalog{c.store}, circuit.Options{Class: o.device.Info().Class, Compute: o.compute, KV: o.kv, Limits: o.limits, NoFusion: o.noFusion})
 }
 
 // load lowers the circuit, and loads and binds the plan.
@@ -107,16 +100,11 @@ func (c *checkpoint) load(ctx context.Context, o modelOptions) (*model, error) {
 	if err != nil {
 		return nil, err
 	}
-	dev, err := cpu.Open(cpu.Options{Threads: o.threads, Path: o.simd})
+	m, err := exec.Load(ctx, exec.Options{Device: o.device, Plans: []*plan.Plan{p}, Store: c.store, NumPages: o.pages, NumSlots: o.slots, Progress: o.progress})
 	if err != nil {
 		return nil, err
 	}
-	m, err := exec.Load(ctx, exec.Options{Device: dev, Plans: []*plan.Plan{p}, Store: c.store, NumPages: o.pages, NumSlots: o.slots, Progress: o.progress})
-	if err != nil {
-		dev.Close()
-		return nil, err
-	}
-	return &model{m, dev, p}, nil
+	return &model{m, p}, nil
 }
 
 // catalog shows a store's tensors to the compiler.

@@ -11,7 +11,7 @@ import (
 
 	"github.com/vbauerster/mpb/v8"
 	"github.com/vbauerster/mpb/v8/decor"
-	"golang.org/x/sys/unix"
+	"golang.org/x/term"
 
 	"github.com/metrale/metrale/internal/weights/hub"
 )
@@ -31,7 +31,7 @@ const lineEvery = 2 * time.Second
 func newProgress(out io.Writer) *progress {
 	p := &progress{out: out, bar: map[string]*mpb.Bar{}, last: time.Now()}
 	if f, ok := out.(*os.File); ok {
-		if _, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS); err == nil {
+		if term.IsTerminal(int(f.Fd())) {
 			p.bars = mpb.New(mpb.WithOutput(f), mpb.WithWidth(48))
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"os/signal"
 	"strings"
 	"syscall"
@@ -20,9 +21,12 @@ import (
 // Version is set by the release build; a build from a checkout says so.
 var Version = "0.1.0-dev"
 
+// ownsInterrupt marks a verb that handles interrupts itself.
+const ownsInterrupt = "owns-interrupt"
+
 // Main runs met and gives its exit status.
 func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	env, err := readEnvironment()
 	if err == nil {
@@ -52,16 +56,23 @@ func exitStatus(err error) int {
 
 func newRoot(env environment) *cobra.Command {
 	root := &cobra.Command{
-		Use:               "met",
-		Short:             "Serve large language models over OpenAI-compatible HTTP",
-		SilenceErrors:     true,
-		SilenceUsage:      true,
+		Use:           "met",
+		Short:         "Serve large language models over OpenAI-compatible HTTP",
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		// An interrupt ends every verb but those that use it themselves.
+		PersistentPreRun: func(cmd *cobra.Command, _ []string) {
+			if cmd.Annotations[ownsInterrupt] == "" {
+				ctx, _ := signal.NotifyContext(cmd.Context(), os.Interrupt)
+				cmd.SetContext(ctx)
+			}
+		},
 		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
 		Version:           Version,
 	}
 	root.SetVersionTemplate("met {{.Version}}\n")
 	root.SetFlagErrorFunc(suggestFlag)
-	root.AddCommand(newServeCmd(env), newChatCmd(env), newListCmd(env), newDoctorCmd(env), newCircuitCmd(), newEvalCmd(), newVersionCmd())
+	root.AddCommand(newServeCmd(env), newChatCmd(env), newListCmd(env), newDoctorCmd(env), newCircuitCmd(), newEvalCmd(env), newVersionCmd())
 	return root
 }
 

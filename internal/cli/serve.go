@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -85,8 +86,8 @@ GGUF file. Prints "Listening on http://…" when it answers.`,
 			if err := f.check(cmd.Flags()); err != nil {
 				return err
 			}
-			s := &serving{flags: f, env: env, model: name, log: cmd.ErrOrStderr(), started: make(chan string, 1)}
-			go s.announce(cmd.Context(), cmd.OutOrStdout())
+			out := cmd.OutOrStdout()
+			s := &serving{flags: f, env: env, model: name, log: cmd.ErrOrStderr(), ready: func(url string) { fmt.Fprintln(out, "Listening on", url) }}
 			return s.run(cmd.Context())
 		},
 	}
@@ -110,12 +111,18 @@ func (f *serveFlags) check(fs *pflag.FlagSet) error {
 		{"threads", f.threads < 0, "at least 0"},
 		{"scheduler", f.scheduler != "fifo", "fifo"},
 		{"compute", f.compute != circuit.Declared && f.compute != circuit.Float32, "declared or float32"},
-		{"require-auth", f.requireAuth && f.authToken == "" && f.authTokensFile == "", "--auth-token or --auth-tokens-file beside it"},
-		{"auth-token", !f.requireAuth && (f.authToken != "" || f.authTokensFile != ""), "--require-auth beside it"},
+		{"kv-cache-dtype", !slices.Contains([]string{"", "f16", "bf16", "f32"}, f.kvDType), "f16, bf16 or f32"},
+		{"device", f.device != "cpu", "cpu: this build has no other"},
 	} {
 		if c.bad {
 			return diag.Errorf(diag.Invalid, "--%s %s: want %s", c.flag, fs.Lookup(c.flag).Value, c.want).For(c.flag)
 		}
+	}
+	switch given := f.authToken != "" || f.authTokensFile != ""; {
+	case f.requireAuth && !given:
+		return diag.Errorf(diag.Invalid, "--require-auth needs --auth-token or --auth-tokens-file").For("require-auth")
+	case given && !f.requireAuth:
+		return diag.Errorf(diag.Invalid, "tokens are given without --require-auth, which would ask for them").For("require-auth")
 	}
 	return nil
 }
@@ -141,20 +148,11 @@ func (f *serveFlags) tokens() ([]string, error) {
 
 // serving is one run of a server, from the listener to the end of the drain.
 type serving struct {
-	flags   serveFlags
-	env     environment
-	model   string
-	log     io.Writer
-	started chan string // gets the URL when the model answers
-}
-
-// announce prints where the server listens; whoever starts it waits for this line.
-func (s *serving) announce(ctx context.Context, out io.Writer) {
-	select {
-	case url := <-s.started:
-		fmt.Fprintln(out, "Listening on", url)
-	case <-ctx.Done():
-	}
+	flags serveFlags
+	env   environment
+	model string
+	log   io.Writer
+	ready func(url string) // called once, when the model answers
 }
 
 // run serves until ctx ends. The port answers 503 while the model loads.
@@ -163,6 +161,11 @@ func (s *serving) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	dev, err := openDevice(s.flags.device, s.flags.threads, s.flags.cpuPath)
+	if err != nil {
+		return err
+	}
+	defer dev.Close()
 	level := slog.LevelWarn
 	if s.flags.verbose {
 		level = slog.LevelDebug
@@ -176,14 +179,14 @@ func (s *serving) run(ctx context.Context) error {
 	ended := make(chan error, 1)
 	go func() { ended <- srv.Serve(listener) }()
 
-	m, err := s.load(ctx)
+	m, err := s.load(ctx, dev)
 	if err != nil {
 		srv.Shutdown(context.Background())
 		<-ended
 		return err
 	}
 	srv.Ready(m)
-	s.started <- "http://" + listener.Addr().String()
+	s.ready("http://" + listener.Addr().String())
 
 	select {
 	case err = <-ended:
@@ -207,11 +210,12 @@ func serveForChat(ctx context.Context, env environment, model string, log io.Wri
 	f.add(fs, env)
 	f.port = 0
 	ctx, cancel := context.WithCancel(ctx)
-	s := &serving{flags: f, env: env, model: model, log: log, started: make(chan string, 1)}
+	started := make(chan string, 1)
+	s := &serving{flags: f, env: env, model: model, log: log, ready: func(url string) { started <- url }}
 	ended := make(chan error, 1)
 	go func() { ended <- s.run(ctx) }()
 	select {
-	case url = <-s.started:
+	case url = <-started:
 		return url, func() { cancel(); <-ended }, nil
 	case err = <-ended:
 		cancel()

@@ -12,11 +12,11 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/metrale/metrale/internal/api/openai"
 	"github.com/metrale/metrale/internal/diag"
 	"github.com/metrale/metrale/internal/engine"
+	"github.com/metrale/metrale/internal/exec"
+	"github.com/metrale/metrale/internal/gpu"
 	"github.com/metrale/metrale/internal/modelconf"
 	"github.com/metrale/metrale/internal/plan"
 	"github.com/metrale/metrale/internal/server"
@@ -29,7 +29,7 @@ import (
 const defaultContext = 32768
 
 // load brings the model onto the device and starts its engine.
-func (s *serving) load(ctx context.Context) (*server.Model, error) {
+func (s *serving) load(ctx context.Context, dev gpu.Device) (*server.Model, error) {
 	bars := newProgress(s.log)
 	defer bars.close()
 	path, err := s.resolve(ctx, bars)
@@ -49,7 +49,7 @@ func (s *serving) load(ctx context.Context) (*server.Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	o, err := s.fit(c)
+	o, err := s.fit(c, dev)
 	if err != nil {
 		return nil, err
 	}
@@ -109,14 +109,14 @@ func (s *serving) name() string {
 
 // fit chooses the sizes of steps and of the KV pool: every place of the batch gets the whole context if memory allows, else
 // the pool takes the memory that may be claimed, and what does not fit waits.
-func (s *serving) fit(c *checkpoint) (modelOptions, error) {
+func (s *serving) fit(c *checkpoint, dev gpu.Device) (modelOptions, error) {
 	f := &s.flags
 	kv, ok := tensor.None, true
 	if f.kvDType != "" {
 		kv, ok = tensor.ParseDType(f.kvDType)
 	}
-	if !ok || kv != tensor.None && kv != tensor.F16 && kv != tensor.BF16 && kv != tensor.F32 {
-		return modelOptions{}, diag.Errorf(diag.Invalid, "--kv-cache-dtype %s: want f16, bf16 or f32", f.kvDType).For("kv-cache-dtype")
+	if !ok {
+		return modelOptions{}, diag.Errorf(diag.Invalid, "--kv-cache-dtype %s is no element type", f.kvDType).For("kv-cache-dtype")
 	}
 	longest := c.maxContext()
 	length := int64(f.maxSeqLen)
@@ -127,14 +127,18 @@ func (s *serving) fit(c *checkpoint) (modelOptions, error) {
 		return modelOptions{}, diag.Errorf(diag.Invalid, "--max-seq-len %d: the model was made for %d tokens", length, longest).For("max-seq-len")
 	}
 	rows := int64(max(f.maxPrefill, f.maxBatch))
-	o := modelOptions{device: f.device, threads: f.threads, simd: f.cpuPath, compute: f.compute, kv: kv, noFusion: f.noFusion, slots: f.maxBatch,
+	o := modelOptions{device: dev, compute: f.compute, kv: kv, noFusion: f.noFusion, slots: f.maxBatch,
 		limits: plan.Limits{Rows: rows, Seqs: int64(f.maxBatch), Outs: min(rows, int64(max(f.maxBatch, 16))), PageSize: pageSize, Pages: pagesFor(length)}}
 	p, err := c.lower(o)
 	if err != nil {
 		return modelOptions{}, err
 	}
-	budget := int64(f.memoryUtilization*float64(hostMemory())) - c.store.TotalBytes() - p.Arena
-	page := pageBytes(p)
+	packed, err := exec.WeightBytes(dev, p)
+	if err != nil {
+		return modelOptions{}, err
+	}
+	page, slot := stateBytes(p)
+	budget := int64(f.memoryUtilization*float64(dev.Info().Memory)) - packed - p.Arena - slot*int64(o.slots)
 	pages := o.limits.Pages * int64(f.maxBatch)
 	if page > 0 {
 		pages = min(pages, budget/page)
@@ -146,30 +150,24 @@ func (s *serving) fit(c *checkpoint) (modelOptions, error) {
 		}
 		o.limits.Pages = pages
 	}
-	fmt.Fprintf(s.log, "context %d tokens, KV pool %d tokens (%s in %v), weights %s\n", o.limits.Pages*pageSize, pages*pageSize, byteCount(pages*page), p.KV, byteCount(c.store.TotalBytes()))
+	fmt.Fprintf(s.log, "context %d tokens, KV pool %d tokens (%s in %v), weights %s\n", o.limits.Pages*pageSize, pages*pageSize, byteCount(pages*page), p.KV, byteCount(packed))
 	o.pages = int(max(pages, 1))
 	return o, nil
 }
 
 func pagesFor(tokens int64) int64 { return (tokens + pageSize - 1) / pageSize }
 
-// pageBytes is what a page of all layers takes.
-func pageBytes(p *plan.Plan) (n int64) {
+// stateBytes is what a KV page and a recurrent-state slot take in all layers.
+func stateBytes(p *plan.Plan) (page, slot int64) {
 	for _, s := range p.States {
+		n := s.DType.Bytes(s.Axes.Shape().Elems())
 		if s.Kind == plan.Paged {
-			n += s.DType.Bytes(s.Axes.Shape().Elems() * pageSize)
+			page += n * pageSize
+		} else {
+			slot += n
 		}
 	}
-	return n
-}
-
-// hostMemory is the machine's memory in bytes.
-func hostMemory() int64 {
-	var info unix.Sysinfo_t
-	if err := unix.Sysinfo(&info); err != nil {
-		return 0
-	}
-	return int64(info.Totalram) * int64(info.Unit)
+	return page, slot
 }
 
 // tokenizer is the checkpoint's.

@@ -118,8 +118,11 @@ func (b *binder) state(s plan.State, l plan.Limits) (gpu.Buffer, plan.Axes, erro
 		return buf, axes, nil
 	}
 	buf, err := b.alloc(s.Name, s.DType.Bytes(axes.Shape().Elems()))
+	if err != nil {
+		return nil, nil, err
+	}
 	b.states[s.Name] = buf
-	return buf, axes, err
+	return buf, axes, nil
 }
 
 func (b *binder) constant(c plan.Const) (gpu.Buffer, error) {

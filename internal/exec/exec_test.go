@@ -183,6 +183,10 @@ func TestStepsThatBreakTheContractAreRefused(t *testing.T) {
 		"out rows not rising": func(s *Step) { s.OutRows = []int32{3, 2} },
 		"out row too far":     func(s *Step) { s.OutRows = []int32{4} },
 		"negative token":      func(s *Step) { s.Tokens[0] = -1 },
+		"token too large":     func(s *Step) { s.Tokens[0] = 6 },
+		"negative position":   func(s *Step) { s.Positions[3], s.Slots[3] = -1, 7 },
+		"falling positions":   func(s *Step) { s.Positions[0], s.Positions[2] = 5, 3 },
+		"first row too far":   func(s *Step) { s.Positions = []int32{9, 10, 0, 0} },
 		"too many sequences":  func(s *Step) { s.Pages = append(s.Pages, nil) },
 	} {
 		s := goodStep()

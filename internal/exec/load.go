@@ -208,3 +208,25 @@ func (r *sourceReader) read(dst []byte) error {
 	}
 	return nil
 }
+
+// WeightBytes is how much of the device's memory a plan's weights take, packed.
+func WeightBytes(dev gpu.Device, p *plan.Plan) (total int64, err error) {
+	seen := map[string]bool{}
+	for i := range p.Weights {
+		w := &p.Weights[i]
+		if seen[weightKey(w)] {
+			continue
+		}
+		seen[weightKey(w)] = true
+		layout, err := dev.Layout(w.Layout)
+		if err != nil {
+			return 0, err
+		}
+		n, err := layout.Size(w.DType, w.Axes.Shape())
+		if err != nil {
+			return 0, diag.Errorf(diag.CodeOf(err), "weight %s: %w", w.Name, err)
+		}
+		total += n
+	}
+	return total, nil
+}

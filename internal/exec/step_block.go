@@ -103,8 +103,13 @@ func (m *Model) check(s *Step) error {
 		if first >= end || int(end) > rows || int64(len(pages)) > l.Pages {
 			return bad("sequence %d: rows [%d, %d), %d pages of at most %d", i, first, end, len(pages), l.Pages)
 		}
-		if last := int64(s.Positions[end-1]); last/l.PageSize >= int64(len(pages)) {
-			return bad("sequence %d: position %d lies behind its %d pages", i, last, len(pages))
+		for r := first; r < end; r++ {
+			switch pos := int64(s.Positions[r]); {
+			case r > first && s.Positions[r] != s.Positions[r-1]+1:
+				return bad("sequence %d: position %d follows %d", i, pos, s.Positions[r-1])
+			case pos < 0 || pos/l.PageSize >= int64(len(pages)):
+				return bad("sequence %d: position %d lies outside its %d pages", i, pos, len(pages))
+			}
 		}
 		if l.NumSlots > 0 && (s.StateSlot[i] < 0 || int(s.StateSlot[i]) >= l.NumSlots) {
 			return bad("sequence %d: state slot %d of %d", i, s.StateSlot[i], l.NumSlots)
@@ -120,8 +125,8 @@ func (m *Model) check(s *Step) error {
 		if q < 0 || int(q) >= seqs || int32(r) < s.CuRows[q] || int32(r) >= s.CuRows[q+1] {
 			return bad("row %d names sequence %d", r, q)
 		}
-		if want := int64(s.Pages[q][pos/l.PageSize])*l.PageSize + pos%l.PageSize; t < 0 || int64(s.Slots[r]) != want {
-			return bad("row %d: token %d, position %d in slot %d, its page says %d", r, t, pos, s.Slots[r], want)
+		if want := int64(s.Pages[q][pos/l.PageSize])*l.PageSize + pos%l.PageSize; t < 0 || int(t) >= l.Vocab || int64(s.Slots[r]) != want {
+			return bad("row %d: token %d of %d, position %d in slot %d, its page says %d", r, t, l.Vocab, pos, s.Slots[r], want)
 		}
 	}
 	for i, r := range s.OutRows {

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// The text form has one record per line; words are separated by spaces, sections are padded into columns.
+// The text form has one record per line; words are separated by one space, so that a change touches its own lines only.
 //
 //	plan   <circuit> class=<class> compute=<policy> kv=<dtype>
 //	limits rows=<n> seqs=<n> outs=<n> page_size=<n> pages=<n>
@@ -36,11 +36,16 @@ const (
 )
 
 // Print is the plan's text.
-func (p *Plan) Print() string {
+func (p *Plan) Print() string { return p.print(false) }
+
+// Columns is the text with each section padded into columns, for people. Parse reads it too.
+func (p *Plan) Columns() string { return p.print(true) }
+
+func (p *Plan) print(pad bool) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "plan %s class=%s compute=%s kv=%v\n", word(p.Circuit), word(p.Class), word(p.Compute), p.KV)
 	fmt.Fprintf(&b, "limits rows=%d seqs=%d outs=%d page_size=%d pages=%d\n", p.Limits.Rows, p.Limits.Seqs, p.Limits.Outs, p.Limits.PageSize, p.Limits.Pages)
-	t := table{b: &b}
+	t := table{b: &b, pad: pad}
 	for _, d := range p.Dims {
 		t.row("dim", word(d.Name), strconv.FormatInt(d.Size, 10))
 	}
@@ -252,9 +257,10 @@ func equalNames(names, templates []string) bool {
 	return true
 }
 
-// table pads a section's columns; the last is left as it is.
+// table is a section: rows of cells, padded into columns if asked for; the last cell is left as it is.
 type table struct {
 	b    *strings.Builder
+	pad  bool
 	rows [][]string
 }
 
@@ -267,14 +273,16 @@ func (t *table) flush() {
 			if i == len(width) {
 				width = append(width, 0)
 			}
-			width[i] = max(width[i], len(r[i]))
+			if t.pad {
+				width[i] = max(width[i], len(r[i]))
+			}
 		}
 	}
 	for _, r := range t.rows {
 		for i, c := range r {
 			t.b.WriteString(c)
 			if i < len(r)-1 {
-				t.b.WriteString(strings.Repeat(" ", width[i]-len(c)+1))
+				t.b.WriteString(strings.Repeat(" ", max(width[i]-len(c), 0)+1))
 			}
 		}
 		t.b.WriteByte('\n')
