@@ -33,7 +33,9 @@ const (
 	tileSigned32 = 4 << 4 // codes have 128 added, and the kernel wants to know
 )
 
-// packOrder puts the words of two packed vectors in a row.
+// packOrder puts the words of packed vectors in a row.
+//
+//lint:ignore U1000 read by assembly
 var packOrder = [8]uint32{0, 4, 1, 5, 2, 6, 3, 7}
 
 // simd are the tables of a path.
