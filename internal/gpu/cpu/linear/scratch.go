@@ -91,7 +91,7 @@ func NewScratch(maxRows, maxK, workers int) *Scratch {
 	s.drainTask = s.drain
 	s.gluTask = s.expertGlu
 	s.sumTask = s.expertSum
-	s.acts.q = grow(s.acts.q, maxRows*maxK/block*actBytes)
+	s.acts.q = growAligned(s.acts.q, maxRows*maxK/block*actBytes)
 	return s
 }
 
