@@ -31,7 +31,7 @@ type mergeTable struct {
 	filter []uint64
 	shift  int // from a hash to a slot
 	fshift int // and to a bit of the filter
-	ranks  int // given so far
+	ranks  int // given by add so far
 }
 
 type mergeSlot struct {
@@ -61,6 +61,12 @@ func pairOf(left, right int32) uint64 { return uint64(left)<<32 | uint64(right) 
 
 // add gives the next rank to a pair. A pair that comes twice keeps its last rank.
 func (t *mergeTable) add(left, right, result int32) {
+	t.addRank(left, right, merge{uint32(t.ranks), result})
+	t.ranks++
+}
+
+// addRank gives a rank to a pair. Pairs of one rank merge from the left.
+func (t *mergeTable) addRank(left, right int32, m merge) {
 	pair := pairOf(left, right)
 	h := mix(pair, 0)
 	t.filter[h>>t.fshift>>6] |= 1 << (h >> t.fshift & 63)
@@ -69,8 +75,7 @@ func (t *mergeTable) add(left, right, result int32) {
 	for t.slots[i].rank != noRank && t.slots[i].pair != pair {
 		i = (i + 1) & mask
 	}
-	t.slots[i] = mergeSlot{pair, merge{uint32(t.ranks), result}}
-	t.ranks++
+	t.slots[i] = mergeSlot{pair, m}
 }
 
 // find is the pair's merge; its rank is noRank if there is none.

@@ -138,7 +138,7 @@ func (m *bpe) joinSplitter(v *vocab) *joinSplitter {
 	if m.unknown >= 0 {
 		special[m.unknown] = true
 	}
-	j := newJoinSplitter(m.merges.ranks)
+	j := newJoinSplitter(len(m.merges.slots) / 2)
 	for _, slot := range m.merges.slots {
 		if slot.rank == noRank {
 			continue

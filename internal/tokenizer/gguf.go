@@ -265,8 +265,8 @@ func (g *ggufLoader) joinSplitter() {
 	}
 }
 
-// loadScores makes the model of a llama vocabulary. It has scores instead of merges: neighbours that make a token may
-// merge, those of the highest score first.
+// loadScores makes the model of a llama vocabulary. It has scores instead of merges: any neighbours that make a token
+// merge, those of the highest score first, and of equal ones the leftmost.
 func (g *ggufLoader) loadScores() error {
 	scores, ok := g.m.Floats(gguf + "scores")
 	if !ok || len(scores) != len(g.tokens) {
@@ -274,53 +274,33 @@ func (g *ggufLoader) loadScores() error {
 	}
 	g.sentencePiece(true)
 	g.bos, g.eos = 1, 2
-	merges := g.mergesByScore(scores)
-	if len(merges) > maxMerges {
-		return g.bad("tokens", "%d ways to merge; at most %d are supported", len(merges), maxMerges)
+	falling := slices.Clone(scores)
+	slices.SortFunc(falling, func(a, b float32) int { return cmp.Compare(b, a) })
+	falling = slices.Compact(falling)
+	type pair struct {
+		left, right int32
+		merge
 	}
-	table := newMergeTable(len(merges))
-	for _, m := range merges {
-		table.add(m.left, m.right, m.result)
-	}
-	g.t.bpe.merges = table
-	g.joinSplitter()
-	return nil
-}
-
-type scoredMerge struct {
-	left, right, result int32
-	score               float32
-	cut, rest           int // lengths of left and right in code points
-}
-
-// mergesByScore lists every way to make a token out of two, in the order that the converter of Hugging Face gives them:
-// falling score, then length on the left, then on the right, then id.
-func (g *ggufLoader) mergesByScore(scores []float32) []scoredMerge {
-	var merges []scoredMerge
+	var pairs []pair
 	for id, token := range g.tokens {
 		if !g.mergeable(int32(id)) {
 			continue
 		}
-		first, cut, n := len(merges), 0, utf8.RuneCountInString(token)
+		rank, _ := slices.BinarySearchFunc(falling, scores[id], func(a, b float32) int { return cmp.Compare(b, a) })
 		for i := range token {
-			if i == 0 {
-				continue
-			}
-			cut++
 			left, okA := g.t.vocab.id(token[:i])
 			right, okB := g.t.vocab.id(token[i:])
-			if okA && okB && g.mergeable(left) && g.mergeable(right) {
-				merges = append(merges, scoredMerge{left, right, int32(id), scores[id], cut, n - cut})
+			if i > 0 && okA && okB && g.mergeable(left) && g.mergeable(right) {
+				pairs = append(pairs, pair{left, right, merge{uint32(rank), int32(id)}})
 			}
 		}
-		slices.SortFunc(merges[first:], func(a, b scoredMerge) int {
-			return cmp.Or(cmp.Compare(a.left, b.left), cmp.Compare(a.right, b.right))
-		})
 	}
-	slices.SortStableFunc(merges, func(a, b scoredMerge) int {
-		return cmp.Or(cmp.Compare(b.score, a.score), cmp.Compare(b.cut, a.cut), cmp.Compare(b.rest, a.rest))
-	})
-	return merges
+	g.t.bpe.merges = newMergeTable(len(pairs))
+	for _, p := range pairs {
+		g.t.bpe.merges.addRank(p.left, p.right, p.merge)
+	}
+	g.joinSplitter()
+	return nil
 }
 
 func (g *ggufLoader) mergeable(id int32) bool {

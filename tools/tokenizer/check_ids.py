@@ -3,8 +3,12 @@
 
     python tools/tokenizer/check_ids.py TOKCHECK CORPUS WORK NAME=PATH...
 
-TOKCHECK is the built command, CORPUS the file of make_corpus.py, WORK a folder for what goes between. PATH is a
-tokenizer.json, or a .gguf file with a byte-level vocabulary, whose reference is put together from the file's own merges.
+TOKCHECK is the built command, CORPUS the file of make_corpus.py, WORK a folder for what goes between. PATH is one of
+
+    …/tokenizer.json             the engine reads it, as the reference does
+    …/model.gguf                 a byte-level vocabulary; the reference is put together from the file's own merges
+    gguf:PRE:…/tokenizer.json    the engine reads GGUF metadata made of it: tokenizer.ggml.pre PRE, or scores if PRE is empty
+
 Prints a table; exits non-zero if anything differs.
 """
 import json
@@ -88,10 +92,36 @@ def gguf_reference(path, work):
     return t, ["-metadata", file]
 
 
+def as_gguf(path, pre, work):
+    """A tokenizer.json as the GGUF metadata that converters make of it. SentencePiece's pieces lie in the order of
+    their scores, but for runs of spaces, which come last."""
+    file = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
+    model = file["model"]
+    ids = dict(model["vocab"])
+    kinds = {i: 6 if s.startswith("<0x") and s.endswith(">") and len(s) == 6 and model["byte_fallback"] else 1 for s, i in ids.items()}
+    for t in file["added_tokens"]:
+        ids[t["content"]] = t["id"]
+        kinds[t["id"]] = 3 if t["special"] else 4
+    by_id = {i: s for s, i in ids.items()}
+    tokens = [by_id.get(i, f"[PAD{i}]") for i in range(max(by_id) + 1)]
+    g = "tokenizer.ggml."
+    meta = {g + "tokens": tokens, g + "token_type": [kinds.get(i, 5) for i in range(len(tokens))], g + "add_bos_token": not pre, g + "bos_token_id": 1}
+    if pre:
+        meta |= {g + "model": "gpt2", g + "pre": pre, g + "merges": [m if isinstance(m, str) else " ".join(m) for m in model["merges"]]}
+    else:
+        meta |= {g + "model": "llama", g + "scores": [-1e9 if set(s) == {"▁"} and len(s) > 1 else -float(i) for i, s in enumerate(tokens)]}
+    out = work / "metadata.json"
+    out.write_text(json.dumps(meta))
+    return Tokenizer.from_file(path), ["-metadata", out]
+
+
 def compare(name, path, tokcheck, pieces, work):
     """A row of the table; the number of differences."""
     if path.endswith(".gguf"):
         reference, source = gguf_reference(path, work)
+    elif path.startswith("gguf:"):
+        _, pre, file = path.split(":", 2)
+        reference, source = as_gguf(file, pre, work)
     else:
         reference, source = Tokenizer.from_file(path), ["-tokenizer", path]
     reference.no_truncation()

@@ -43,7 +43,7 @@ def read(paths):
 
 def limited(texts, limit):
     """Whole texts, taken evenly, of about limit bytes together."""
-    step = max(1, sum(len(t.encode()) for t in texts) // limit)
+    step = max(1, -(-sum(len(t.encode()) for t in texts) // limit))
     return texts[::step]
 
 
@@ -96,8 +96,8 @@ def main():
         "prose": prose,
         "decomposed prose": [unicodedata.normalize("NFD", t) for t in prose[::9]],
         "HTML": pages[::5],
-        "translations": limited(read(django.rglob("*.po")), 5_500_000),
-        "Python": limited(read(django.rglob("*.py")), 3_800_000),
+        "translations": limited(read(django.rglob("*.po")), 4_000_000),
+        "Python": limited(read(django.rglob("*.py")), 3_000_000),
         "JavaScript": read(django.rglob("*.js")),
         "emoji": [p[:400_000] for p in read((sources / "emoji").rglob("*.json"))[:2]],
         "code points": list(code_points(rng)),
