@@ -26,13 +26,13 @@ import (
 )
 
 // The parity ladder's first rung: a plan of the cpu class in float32 against transformers, on small random checkpoints.
-// testdata/tiny/<family>.tar.gz holds each with its reference logits (tools/tiny makes them).
+// testdata/tiny/<family>.tar.gz holds each with its reference logits (tools/tiny packs them).
 const (
 	tolerance = 1e-3 // on |ours - ref| / (1 + |ref|); about 1e-5 is expected
 	pageSize  = 16
 )
 
-var families = []string{"llama", "mistral", "ministral3", "qwen3", "qwen3_moe", "qwen3_5_moe_text"}
+var families = []string{"llama", "mistral", "ministral3", "qwen3", "qwen3_moe", "qwen3_5_text", "qwen3_5_moe_text"}
 
 // reference is what transformers computed for one prompt.
 type reference struct {
