@@ -38,7 +38,8 @@ type choice struct {
 	request  seq.Request
 	stream   *engine.Stream
 	text     *text.Stream
-	verbatim string // the prompt as the client wrote it, for echo; "" when it gave ids
+	finish   seq.Finish // how its text ended
+	verbatim string     // the prompt as the client wrote it, for echo; "" when it gave ids
 }
 
 // sink takes what the choices say. All of it is called with the job's lock held.
@@ -149,7 +150,8 @@ func (j *job) followAll(ctx context.Context, cancel context.CancelCauseFunc) err
 }
 
 // follow carries the events of one choice to the sink.
-func (j *job) follow(ctx context.Context, c *choice) error {
+func (j *job) follow(ctx context.Context, c *choice) (err error) {
+	defer func() { j.ended(c, err) }()
 	next := j.firstEvent
 	for {
 		ev, err := next(ctx, c)
@@ -159,10 +161,22 @@ func (j *job) follow(ctx context.Context, c *choice) error {
 		next = nextEvent
 		ended, err := j.event(c, &ev)
 		if err != nil || ended {
-			c.stream.Close()
 			return err
 		}
 	}
+}
+
+// ended frees what a choice holds and counts how it ended.
+func (j *job) ended(c *choice, err error) {
+	c.stream.Close()
+	why := c.finish
+	switch {
+	case diag.Is(err, diag.Canceled):
+		why = seq.Canceled
+	case err != nil:
+		why = seq.Failed
+	}
+	j.x.s.metrics.finish(why)
 }
 
 func nextEvent(ctx context.Context, c *choice) (seq.Event, error) { return c.stream.Next(ctx) }
@@ -248,7 +262,7 @@ func (j *job) push(c *choice, t seq.Token) bool {
 	j.piece(c, p)
 	if stopped {
 		word, _ := c.text.Stopped()
-		j.sink.finish(c.index, openai.Finish{Reason: seq.Stopped, Stop: word, StopToken: -1}, &j.usage)
+		j.finish(c, openai.Finish{Reason: seq.Stopped, Stop: word, StopToken: -1})
 	}
 	return stopped
 }
@@ -275,6 +289,11 @@ func (j *job) end(c *choice, ev *seq.Event) {
 		word, _ := c.text.Stopped()
 		f = openai.Finish{Reason: seq.Stopped, Stop: word, StopToken: -1}
 	}
+	j.finish(c, f)
+}
+
+func (j *job) finish(c *choice, f openai.Finish) {
+	c.finish = f.Reason
 	j.sink.finish(c.index, f, &j.usage)
 }
 

@@ -20,14 +20,20 @@ import (
 type metrics struct {
 	s        *Server
 	requests *prometheus.CounterVec
+	finished *prometheus.CounterVec
 	handler  http.Handler
 }
 
 func newMetrics(s *Server, reg *prometheus.Registry) *metrics {
 	m := &metrics{s: s, requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "metrale_http_requests_total", Help: "Requests answered, by route and status.",
-	}, []string{"route", "status"})}
-	reg.MustRegister(m, m.requests, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	}, []string{"route", "status"}), finished: prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "metrale_sequences_finished_total", Help: "Sequences that have ended, by reason; a stop string is a stop.",
+	}, []string{"reason"})}
+	for f := seq.Stopped; f <= seq.Failed; f++ {
+		m.finished.WithLabelValues(f.String())
+	}
+	reg.MustRegister(m, m.requests, m.finished, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	m.handler = promhttp.HandlerFor(reg, promhttp.HandlerOpts{})
 	return m
 }
@@ -36,6 +42,9 @@ func newMetrics(s *Server, reg *prometheus.Registry) *metrics {
 func (m *metrics) request(route string, status int) {
 	m.requests.WithLabelValues(route, strconv.Itoa(status)).Inc()
 }
+
+// finish counts a sequence that has ended.
+func (m *metrics) finish(why seq.Finish) { m.finished.WithLabelValues(why.String()).Inc() }
 
 func (x *exchange) metrics() error {
 	x.status = http.StatusOK
@@ -49,8 +58,8 @@ type gauge struct {
 	value func(*telemetry.Engine) float64
 }
 
-func desc(name, help string, labels ...string) *prometheus.Desc {
-	return prometheus.NewDesc(name, help, append([]string{"model_name"}, labels...), nil)
+func desc(name, help string) *prometheus.Desc {
+	return prometheus.NewDesc(name, help, []string{"model_name"}, nil)
 }
 
 func both(name, vllm, help string) []*prometheus.Desc {
@@ -94,12 +103,11 @@ var histograms = []struct {
 }
 
 var (
-	finishedDesc = desc("metrale_sequences_finished_total", "Sequences that have ended, by reason.", "reason")
-	activeDesc   = prometheus.NewDesc("metrale_requests_active", "Requests with a body whose answer has not ended.", nil, nil)
-	uptimeDesc   = prometheus.NewDesc("metrale_start_time_seconds", "When the server started, in Unix time.", nil, nil)
-	readyDesc    = prometheus.NewDesc("metrale_ready", "1 when the server takes work.", nil, nil)
-	cacheDesc    = prometheus.NewDesc("vllm:cache_config_info", "Sizes of the KV cache.", []string{"model_name", "block_size", "num_gpu_blocks"}, nil)
-	loraDesc     = prometheus.NewDesc("vllm:lora_requests_info", "Adapters in use; the time of this answer.", []string{"model_name", "max_lora", "running_lora_adapters", "waiting_lora_adapters"}, nil)
+	activeDesc = prometheus.NewDesc("metrale_requests_active", "Requests with a body whose answer has not ended.", nil, nil)
+	uptimeDesc = prometheus.NewDesc("metrale_start_time_seconds", "When the server started, in Unix time.", nil, nil)
+	readyDesc  = prometheus.NewDesc("metrale_ready", "1 when the server takes work.", nil, nil)
+	cacheDesc  = prometheus.NewDesc("vllm:cache_config_info", "Sizes of the KV cache.", []string{"model_name", "block_size", "num_gpu_blocks"}, nil)
+	loraDesc   = prometheus.NewDesc("vllm:lora_requests_info", "Adapters in use; the time of this answer.", []string{"model_name", "max_lora", "running_lora_adapters", "waiting_lora_adapters"}, nil)
 )
 
 // Describe names nothing: what there is depends on the model.
@@ -129,9 +137,6 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) {
 	}
 	for _, c := range counters {
 		out <- prometheus.MustNewConstMetric(c.desc, prometheus.CounterValue, float64(c.value(e)), name)
-	}
-	for f := seq.Stopped; f <= seq.Failed; f++ {
-		out <- prometheus.MustNewConstMetric(finishedDesc, prometheus.CounterValue, float64(e.Finished[f].Load()), name, f.String())
 	}
 	for _, h := range histograms {
 		out <- constHistogram(h.desc, h.value(e).Snapshot(), name)

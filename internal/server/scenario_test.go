@@ -320,3 +320,23 @@ func TestDrainTimesOut(t *testing.T) {
 	}
 	r.settled(t)
 }
+
+func TestEndsAreCounted(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	for _, body := range []string{
+		say("x", ""), say("one two", `,"stop":"two"`), count + `2}`, count + `2,"n":3,"stream":true}`,
+	} {
+		if a := r.do(t, "POST", chatPath, body); a.status != 200 {
+			t.Fatalf("%d %s", a.status, a.body)
+		}
+	}
+	page := r.do(t, "GET", "/metrics", "").body
+	for _, want := range []string{`{reason="stop"} 2`, `{reason="length"} 4`, `{reason="abort"} 0`, `{reason="error"} 0`} {
+		if !strings.Contains(page, "metrale_sequences_finished_total"+want+"\n") {
+			t.Errorf("metrics lack %q", want)
+		}
+	}
+	if !strings.Contains(page, `metrale_http_requests_total{route="/v1/chat/completions",status="200"} 4`) {
+		t.Error("the requests were not counted")
+	}
+}
