@@ -4,6 +4,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -143,10 +144,14 @@ func (j *job) followAll(ctx context.Context, cancel context.CancelCauseFunc) err
 		})
 	}
 	all.Wait()
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
+	switch err := context.Cause(ctx); {
+	case err == nil:
+		return nil
+	case errors.Is(err, context.Canceled):
+		return gone(err)
+	default:
+		return err
 	}
-	return nil
 }
 
 // follow carries the events of one choice to the sink.

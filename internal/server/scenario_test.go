@@ -4,9 +4,11 @@ package server
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"strings"
@@ -77,7 +79,10 @@ func TestDroppedRequestsEnd(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, slowly(2*time.Millisecond))
+			var log bytes.Buffer
+			o := slowly(2 * time.Millisecond)
+			o.server.Log = slog.New(slog.NewTextHandler(&log, nil))
+			r := newRig(t, o)
 			c := begin(r)
 			for r.engine.Stats().Running == 0 {
 				time.Sleep(time.Millisecond)
@@ -90,6 +95,10 @@ func TestDroppedRequestsEnd(t *testing.T) {
 			}
 			if n := m.OutputTokens.Load(); n > 400 {
 				t.Errorf("%d tokens were generated for nobody", n)
+			}
+			r.Close()
+			if strings.Contains(log.String(), "ERROR") {
+				t.Errorf("log: %s", log.String())
 			}
 		})
 	}
