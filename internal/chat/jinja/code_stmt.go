@@ -77,7 +77,11 @@ type namespaceTarget struct {
 }
 
 func (t *namespaceTarget) assign(st *state, v Value) {
-	asNamespace(t.space.eval(st)).set(st, t.attr, v)
+	space := t.space.eval(st)
+	if _, ok := space.ref.(*namespace); !ok {
+		failType("%s object does not support item assignment", quote(space.typeName())) // by a set block
+	}
+	asNamespace(space).set(st, t.attr, v)
 }
 
 type tupleTarget struct{ items []target }
@@ -166,7 +170,6 @@ func (s *assignStmt) exec(st *state) signal {
 // captureStmt is a set block.
 type captureStmt struct {
 	line   int
-	spaces []expr
 	target target
 	filter expr
 	loads  []loadCode
@@ -182,9 +185,6 @@ func (s *captureStmt) exec(st *state) signal {
 		return sig
 	}
 	st.line = s.line
-	for _, space := range s.spaces {
-		asNamespace(space.eval(st))
-	}
 	text := String(st.take(start))
 	if s.filter != nil {
 		text = st.applyTo(s.filter, text)

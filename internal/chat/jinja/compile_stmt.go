@@ -203,7 +203,6 @@ func (c *compiler) capture(n *captureNode, p place) stmt {
 		q.declare(n.filter)
 	}
 	s := &captureStmt{line: n.at(), target: c.target(n.target, p), body: c.block(n.body, q)}
-	s.spaces = c.namespaces(n.target, p)
 	if n.filter != nil {
 		s.filter = c.expr(n.filter, q)
 	}
@@ -283,10 +282,17 @@ func (c *compiler) macro(name string, sig signature, body []node, p place) *macr
 }
 
 // visible lists what the scopes around p assign, by name.
-func (c *compiler) visible(p place) (out []localCode) {
-	for i, name := range c.t.names {
-		if v, ok := p.find(name); ok {
-			out = append(out, localCode{i, c.ref(v, p)})
+func (c *compiler) visible(p place) []localCode {
+	out := []localCode{}
+	seen := map[string]bool{}
+	for s := p.scope; s != nil; s = s.parent {
+		for _, l := range s.loads {
+			name := c.names[l.to]
+			if !s.stores[name] || seen[name] {
+				continue
+			}
+			seen[name] = true
+			out = append(out, localCode{c.global(name), c.ref(l.to, p)})
 		}
 	}
 	return out

@@ -28,7 +28,8 @@ type hashKey struct {
 }
 
 func newDict(capacity int) *dict {
-	return &dict{keys: make([]Value, 0, capacity), vals: make([]Value, 0, capacity)}
+	room := make([]Value, 2*capacity)
+	return &dict{keys: room[:0:capacity], vals: room[capacity:capacity]}
 }
 
 // Field is a key and a value of a dict with str keys.

@@ -425,8 +425,13 @@ func titleWords(s string) string {
 
 func filterIndent(st *state, a []Value) Value {
 	s := a[0]
-	if !s.isStr() {
-		s = st.add(s, String("\n")) // fails as it does there
+	switch {
+	case s.kind == kUndefined:
+		s.failUndefined()
+	case s.kind == kList:
+		fail("AttributeError", "'list' object has no attribute 'splitlines'")
+	case !s.isStr():
+		st.add(s, String("\n")) // fails
 	}
 	by := ""
 	switch {

@@ -407,7 +407,7 @@ func (p *jsonReader) str() string {
 func (p *jsonReader) escaped(start int) string {
 	b := append(make([]byte, 0, 2*(p.pos-start)+32), p.src[start:p.pos]...)
 	for {
-		if p.pos+1 >= len(p.src) {
+		if p.pos >= len(p.src) {
 			p.fail("unterminated string")
 		}
 		c := p.src[p.pos]
@@ -420,6 +420,9 @@ func (p *jsonReader) escaped(start int) string {
 		case c != '\\':
 			b = append(b, c)
 			continue
+		}
+		if p.pos >= len(p.src) {
+			p.fail("unterminated string")
 		}
 		c = p.src[p.pos]
 		p.pos++

@@ -23,7 +23,7 @@ const (
 func (st *state) spend(n int64) {
 	st.steps -= n
 	if st.steps < 0 {
-		fail(limitError, "the template takes more than %d steps", MaxSteps)
+		fail(limitError, "the template takes too many steps (%d at most)", MaxSteps)
 	}
 }
 

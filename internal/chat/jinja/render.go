@@ -15,10 +15,15 @@ const maxKept = 1 << 20
 
 // Render renders the template with those variables; a later one of the same name wins. now is what strftime_now shows.
 // Errors are *diag.Error; see the package's contract.
-func (t *Template) Render(vars []Field, now time.Time) (text string, err error) {
+func (t *Template) Render(vars []Field, now time.Time) (string, error) {
+	return t.RenderWithin(MaxSteps, vars, now)
+}
+
+// RenderWithin is Render with its own limit on steps.
+func (t *Template) RenderWithin(steps int64, vars []Field, now time.Time) (text string, err error) {
 	st := states.Get().(*state)
 	*st = state{
-		tpl: t, now: now, steps: MaxSteps, heap: MaxHeap,
+		tpl: t, now: now, steps: steps, heap: MaxHeap,
 		out: st.out[:0], stack: st.stack[:0], globals: st.globals[:0], exported: st.exported[:0],
 	}
 	defer func() {

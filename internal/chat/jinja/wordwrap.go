@@ -10,6 +10,9 @@ import (
 
 // filterWordWrap is textwrap.wrap, line by line.
 func filterWordWrap(st *state, a []Value) Value {
+	if a[0].kind == kUndefined {
+		a[0].failUndefined()
+	}
 	if !a[0].isStr() {
 		fail("AttributeError", "%s object has no attribute 'splitlines'", quote(a[0].typeName()))
 	}
