@@ -205,8 +205,6 @@ var dunders = func() map[string]bool {
 	return m
 }()
 
-// text argument helpers: what a builtin does with an argument of the wrong type.
-
 // argStr gives a str argument, or missing when it was not given.
 func argStr(b string, v Value, missing string) string {
 	if v.kind == kAbsent {

@@ -13,7 +13,6 @@ import (
 // Template is a compiled template. It is immutable and safe for concurrent use.
 type Template struct {
 	name   string
-	tree   []node
 	root   *unitCode
 	names  []string // that are looked up at run time: variables of the caller, globals, assignments of the top level
 	lookup map[string]int
@@ -36,8 +35,8 @@ func Compile(name, source string) (t *Template, err error) {
 	}
 	c := &compiler{names: map[variable]string{}, budget: compileBudget}
 	c.consts = &state{steps: 1_000_000, heap: 4 << 20}
-	c.t = &Template{name: name, tree: parse(source), lookup: map[string]int{}, blocks: map[string]*unitCode{}}
-	c.template()
+	c.t = &Template{name: name, lookup: map[string]int{}, blocks: map[string]*unitCode{}}
+	c.template(parse(source))
 	return c.t, nil
 }
 
@@ -103,8 +102,7 @@ func (c *compiler) global(name string) int {
 }
 
 // template compiles the top level and every block.
-func (c *compiler) template() {
-	body := c.t.tree
+func (c *compiler) template(body []node) {
 	blocks := c.findBlocks(body)
 	root := place{scope: c.newScope(nil, newUnit(nil)), top: true}
 	c.t.root = c.unit(root, body, "self")

@@ -160,6 +160,9 @@ func (st *state) hash(v Value) hashKey {
 		s := v.ref.(*span)
 		return hashKey{kind: kRange, str: reprText(tuple(Int(s.start), Int(s.stop), Int(s.step)))}
 	case kOther:
+		if w, ok := v.ref.(*view); ok {
+			failType("unhashable type: %s", quote(w.typeName()))
+		}
 		return hashKey{kind: kOther, ref: v.ref}
 	}
 	return hashKey{kind: v.kind}

@@ -28,5 +28,6 @@
 //
 // What differs from Python, on purpose: objects print without their memory address (<function f>); lone surrogates are
 // refused in literals; urlize, lipsum, bytes (str.encode) and non-constant autoescape are refused; pprint works up to 80 columns;
-// Unicode tables are those of the Go release; break inside a set block inside a loop discards that block, as there.
+// Unicode tables are those of the Go release; powers with a fraction may differ in the last digit; {% set d.key %} blocks
+// cannot write into a dict (in jinja2 they can, past the sandbox); the loop variable cannot be iterated over.
 package jinja

@@ -4,6 +4,7 @@ package jinja
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/metrale/metrale/internal/diag"
 )
@@ -26,6 +27,9 @@ const (
 	unsupportedError = "UnsupportedError" // by this package: a part of jinja2 that it does not have
 )
 
+// maxMessage bounds a message, which may quote values of any size.
+const maxMessage = 4096
+
 // fail stops the evaluation. The statement's line is added at the door.
 func fail(class, format string, args ...any) {
 	panic(&Error{Class: class, Msg: fmt.Sprintf(format, args...)})
@@ -46,6 +50,9 @@ func recovered(name string, line int, r any) error {
 	}
 	if e.Line == 0 {
 		e.Line = line
+	}
+	if len(e.Msg) > maxMessage {
+		e.Msg = strings.ToValidUTF8(e.Msg[:maxMessage], "") + "…"
 	}
 	code := diag.Invalid
 	switch e.Class {
