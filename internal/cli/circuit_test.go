@@ -44,7 +44,7 @@ func TestCircuitVerbs(t *testing.T) {
 		{[]string{"show", file, "--stored", "q8_0"}, []string{`compute="q8"`}},
 		{[]string{"display", file}, []string{"llama/llama: 2 layers, 37 ops in 25 launches", "┌─ linear_glu (bit_identical)"}},
 		{[]string{"plan", file, "--hardware", "h200-sxm"}, []string{"llama/llama on NVIDIA H200 SXM", "device facts:"}},
-		{[]string{"memory", file, "--memory", "1"}, []string{"K and V per token     256 B", "1 GiB hold 16379 sequences of 256 tokens"}},
+		{[]string{"memory", file, "--memory", "1"}, []string{"K and V per token    256 B", "1 GiB hold 16379 sequences of 256 tokens"}},
 	} {
 		out, err := runCircuit(c.args...)
 		if err != nil {
