@@ -12,7 +12,8 @@ type bpe struct {
 	// What a piece's symbols are. Byte-level: one per byte. Otherwise one per code point; one that is not in the vocabulary
 	// becomes its bytes' tokens if all of them exist, else the unknown token, else nothing.
 	byteLevel bool
-	bytes     [256]int32 // byte-level: each byte's token; otherwise the fallback's <0xNN>; -1: none
+	bytePairs *[1 << 16]merge // byte-level: what two bytes merge into; nil unless every byte has a token
+	bytes     [256]int32      // byte-level: each byte's token; otherwise the fallback's <0xNN>; -1: none
 	fallback  bool
 	runes     runeTable
 	unknown   int32 // -1: none
@@ -23,7 +24,7 @@ type bpe struct {
 
 // mergeTable finds what a pair of tokens merges into, by open addressing.
 //
-//	slots   pair; rank and result. A rank is at most maxMerges, and noRank in an empty slot
+//	slots   a pair and its merge; the rank of an empty slot is noRank
 //	filter  a bit for each pair's hash. Most pairs of a text do not merge; the filter is small enough to say so from a near
 //	        cache, where the slots are not
 type mergeTable struct {
@@ -31,7 +32,6 @@ type mergeTable struct {
 	filter []uint64
 	shift  int // from a hash to a slot
 	fshift int // and to a bit of the filter
-	ranks  int // given by add so far
 }
 
 type mergeSlot struct {
@@ -39,57 +39,59 @@ type mergeSlot struct {
 	merge
 }
 
-// merge is the rank of a pair and the token that it becomes.
+// merge is the rank of a pair and the token that it becomes. Of two pairs that could merge the lower rank does, and of equal
+// ones the leftmost.
 type merge struct {
 	rank   uint32
 	result int32
 }
 
-const noRank = ^uint32(0)
+// noRank is the rank of what does not merge.
+const noRank = maxMerges + 1
 
-func newMergeTable(n int) mergeTable {
-	size := bits.Len(uint(n + n/2 + 8))
+// pairMerge is a pair and its merge.
+type pairMerge struct {
+	left, right int32
+	merge
+}
+
+// newMergeTable makes a table of pairs. A pair that comes twice keeps its last merge.
+func newMergeTable(pairs []pairMerge) mergeTable {
+	size := bits.Len(uint(len(pairs) + len(pairs)/2 + 8))
 	fsize := min(size+2, 22)
 	t := mergeTable{slots: make([]mergeSlot, 1<<size), filter: make([]uint64, 1<<fsize/64+1), shift: 64 - size, fshift: 64 - fsize}
 	for i := range t.slots {
 		t.slots[i].rank = noRank
 	}
+	for _, p := range pairs {
+		pair, h := hashPair(p.left, p.right)
+		t.filter[h>>t.fshift>>6] |= 1 << (h >> t.fshift & 63)
+		*t.slot(pair, h) = mergeSlot{pair, p.merge}
+	}
 	return t
 }
 
-func pairOf(left, right int32) uint64 { return uint64(left)<<32 | uint64(right) }
-
-// add gives the next rank to a pair. A pair that comes twice keeps its last rank.
-func (t *mergeTable) add(left, right, result int32) {
-	t.addRank(left, right, merge{uint32(t.ranks), result})
-	t.ranks++
+func hashPair(left, right int32) (pair, hash uint64) {
+	pair = uint64(left)<<32 | uint64(right)
+	return pair, mix(pair, 0)
 }
 
-// addRank gives a rank to a pair. Pairs of one rank merge from the left.
-func (t *mergeTable) addRank(left, right int32, m merge) {
-	pair := pairOf(left, right)
-	h := mix(pair, 0)
-	t.filter[h>>t.fshift>>6] |= 1 << (h >> t.fshift & 63)
-	mask := len(t.slots) - 1
-	i := int(h >> t.shift)
-	for t.slots[i].rank != noRank && t.slots[i].pair != pair {
-		i = (i + 1) & mask
+// slot is the one that holds the pair, or the empty one where it would be.
+func (t *mergeTable) slot(pair, h uint64) *mergeSlot {
+	for i := int(h >> t.shift); ; i = (i + 1) & (len(t.slots) - 1) {
+		if s := &t.slots[i]; s.pair == pair || s.rank == noRank {
+			return s
+		}
 	}
-	t.slots[i] = mergeSlot{pair, m}
 }
 
 // find is the pair's merge; its rank is noRank if there is none.
 func (t *mergeTable) find(left, right int32) merge {
-	pair := pairOf(left, right)
-	h := mix(pair, 0)
+	pair, h := hashPair(left, right)
 	if t.filter[h>>t.fshift>>6]>>(h>>t.fshift&63)&1 == 0 {
-		return merge{noRank, 0}
+		return merge{rank: noRank}
 	}
-	for i := int(h >> t.shift); ; i = (i + 1) & (len(t.slots) - 1) {
-		if slot := &t.slots[i]; slot.pair == pair || slot.rank == noRank {
-			return slot.merge
-		}
-	}
+	return t.slot(pair, h).merge
 }
 
 // runeTable maps code points to tokens, in pages of 256.
@@ -177,12 +179,9 @@ func (m *bpe) hasBytes(s string) bool {
 type merger struct {
 	ids []int32
 
-	// For short words: by position of a symbol. A symbol that was merged into the one on its left is gone.
-	prev8, next8 [maxShort]uint8
-	key          [maxShort]uint32 // rank of the pair with the next symbol << 6 | position
-	result       [maxShort]int32  // what that pair becomes
+	short shortWord
 
-	// For long words: the same, and a heap of rank<<32 | position.
+	// For long words: by position of a symbol, and a heap of rank<<32 | position.
 	merges     []merge
 	prev, next []int32
 	heap       []uint64
@@ -191,75 +190,102 @@ type merger struct {
 // maxShort is the number of symbols up to which looking through all pairs for the lowest rank beats a heap.
 const maxShort = 64
 
-// encode appends the tokens of a piece.
-func (g *merger) encode(dst []int32, m *bpe, piece string) []int32 {
+// shortWord is up to maxShort symbols. One that was merged into the symbol on its left is gone.
+type shortWord struct {
+	n          int
+	id         [maxShort]int32
+	prev, next [maxShort]uint8
+	key        [maxShort]uint32 // rank of the pair with the next symbol << 6 | position; noKey if it does not merge
+	result     [maxShort]int32  // what that pair becomes
+}
+
+const noKey = uint32(noRank << 6)
+
+// encode appends the tokens of a piece whose hash is h.
+func (g *merger) encode(dst []int32, m *bpe, piece string, h uint64) []int32 {
 	if m.whole != nil {
-		if id, ok := m.whole.id(piece); ok {
+		if id, ok := m.whole.idHashed(piece, h); ok {
 			return append(dst, id)
 		}
 	}
-	g.ids = m.symbols(g.ids[:0], piece)
-	switch n := len(g.ids); {
-	case n < 2:
-		return append(dst, g.ids...)
-	case n <= maxShort:
-		return g.short(dst, &m.merges)
+	w := &g.short
+	if m.bytePairs != nil && len(piece) <= maxShort {
+		w.n = len(piece)
+		before := 0
+		for i := range w.n {
+			b := int(piece[i])
+			w.id[i] = m.bytes[b]
+			if i > 0 {
+				w.set(i-1, m.bytePairs[before<<8|b])
+			}
+			before = b
+		}
+		return w.merge(dst, &m.merges)
 	}
-	return g.long(dst, &m.merges)
+	g.ids = m.symbols(g.ids[:0], piece)
+	if len(g.ids) > maxShort {
+		return g.long(dst, &m.merges)
+	}
+	w.n = copy(w.id[:], g.ids)
+	for i := range w.n - 1 {
+		w.set(i, m.merges.find(w.id[i], w.id[i+1]))
+	}
+	return w.merge(dst, &m.merges)
 }
 
-// short merges by repeated search of the lowest key, which is the lowest rank's leftmost pair.
-func (g *merger) short(dst []int32, t *mergeTable) []int32 {
-	const none = uint32((maxMerges + 1) << 6)
-	ids := g.ids
-	n := len(ids)
-	for i := range n - 1 {
-		g.pair(t, i, ids[i], ids[i+1])
-		g.prev8[i+1], g.next8[i] = uint8(i), uint8(i+1)
+// set notes what the pair at a position merges into.
+func (w *shortWord) set(at int, m merge) {
+	w.key[at&(maxShort-1)] = m.rank<<6 | uint32(at)
+	w.result[at&(maxShort-1)] = m.result
+}
+
+// merge appends the tokens that are left when nothing merges any more: it looks for the lowest key, which is the leftmost
+// pair of the lowest rank, again and again. All pairs have been set.
+func (w *shortWord) merge(dst []int32, t *mergeTable) []int32 {
+	const mask = maxShort - 1 // spares bounds checks
+	n := w.n
+	if n < 2 {
+		return append(dst, w.id[:n]...)
 	}
-	g.next8[n-1] = uint8(n)
-	keys := g.key[:(n+3)&^3]
+	for i := 1; i < n; i++ {
+		w.prev[i&mask], w.next[(i-1)&mask] = uint8(i-1), uint8(i)
+	}
+	w.next[n-1] = uint8(n)
+	keys := w.key[:(n+3)&^3]
 	for i := n - 1; i < len(keys); i++ {
-		keys[i] = none
+		keys[i] = noKey
 	}
 	for {
-		a, b, c, d := none, none, none, none
+		a, b, c, d := noKey, noKey, noKey, noKey
 		for k := keys; len(k) >= 4; k = k[4:] {
 			a, b, c, d = min(a, k[0]), min(b, k[1]), min(c, k[2]), min(d, k[3])
 		}
 		best := min(a, b, c, d)
-		if best >= none {
+		if best >= noKey {
 			break
 		}
-		at := int(best & (maxShort - 1))
-		right := int(g.next8[at])
-		after := int(g.next8[right])
-		id := g.result[at]
-		ids[at] = id
-		keys[right] = none
-		g.next8[at] = uint8(after)
+		at := int(best & mask)
+		right := int(w.next[at])
+		after := int(w.next[right&mask])
+		id := w.result[at]
+		w.id[at] = id
+		w.key[right&mask] = noKey
+		w.next[at] = uint8(after)
 		if after < n {
-			g.prev8[after] = uint8(at)
-			g.pair(t, at, id, ids[after])
+			w.prev[after&mask] = uint8(at)
+			w.set(at, t.find(id, w.id[after&mask]))
 		} else {
-			keys[at] = none
+			w.key[at] = noKey
 		}
 		if at > 0 {
-			before := int(g.prev8[at])
-			g.pair(t, before, ids[before], id)
+			before := int(w.prev[at])
+			w.set(before, t.find(w.id[before&mask], id))
 		}
 	}
-	for i := 0; i < n; i = int(g.next8[i]) {
-		dst = append(dst, ids[i])
+	for i := 0; i < n; i = int(w.next[i&mask]) {
+		dst = append(dst, w.id[i&mask])
 	}
 	return dst
-}
-
-// pair notes what the pair at a position becomes.
-func (g *merger) pair(t *mergeTable, at int, left, right int32) {
-	m := t.find(left, right)
-	g.key[at] = min(m.rank, maxMerges+1)<<6 | uint32(at)
-	g.result[at] = m.result
 }
 
 // long merges with a heap, in n log n.

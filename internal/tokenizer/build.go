@@ -24,10 +24,14 @@ func (l *loader) build(config Config) (*Tokenizer, error) {
 		return nil, err
 	}
 	t.preTokenizers = list
-	if t.bpe, err = l.buildModel(&t.vocab, byteLevel); err != nil {
+	pairs, err := l.pairs()
+	if err != nil {
 		return nil, err
 	}
-	if j := t.bpe.joinSplitter(&t.vocab); j != nil {
+	if t.bpe, err = l.buildModel(&t.vocab, pairs, byteLevel); err != nil {
+		return nil, err
+	}
+	if j := t.bpe.joinSplitter(&t.vocab, pairs); j != nil {
 		t.preTokenizers = append(t.preTokenizers, j)
 	}
 	if err = t.addTokens(l); err != nil {
@@ -45,9 +49,26 @@ func (l *loader) build(config Config) (*Tokenizer, error) {
 	return t, nil
 }
 
-// buildModel resolves the merges.
-func (l *loader) buildModel(v *vocab, byteLevel bool) (*bpe, error) {
-	m := &bpe{byteLevel: byteLevel, fuse: l.model.fuse, fallback: l.model.fallback, unknown: -1}
+// pairs resolves the merges.
+func (l *loader) pairs() ([]pairMerge, error) {
+	pairs := make([]pairMerge, len(l.merges))
+	v := &l.vocab
+	for i, x := range l.merges {
+		left, right, both := l.mergeBuf[x.from:x.mid], l.mergeBuf[x.mid:x.to], l.mergeBuf[x.from:x.to]
+		a, okA := v.id(string(left))
+		b, okB := v.id(string(right))
+		c, okC := v.id(string(both))
+		if !okA || !okB || !okC {
+			return nil, l.errorAt(0, "model: merge %d, %s and %s, is not of tokens in the vocabulary", i,
+				quoteToken(string(left)), quoteToken(string(right)))
+		}
+		pairs[i] = pairMerge{a, b, merge{uint32(i), c}}
+	}
+	return pairs, nil
+}
+
+func (l *loader) buildModel(v *vocab, pairs []pairMerge, byteLevel bool) (*bpe, error) {
+	m := &bpe{byteLevel: byteLevel, fuse: l.model.fuse, fallback: l.model.fallback, unknown: -1, merges: newMergeTable(pairs)}
 	complete := m.fillSymbols(v)
 	if name := l.model.unknown; name != "" {
 		id, ok := v.id(name)
@@ -58,25 +79,13 @@ func (l *loader) buildModel(v *vocab, byteLevel bool) (*bpe, error) {
 			m.unknown = id
 		}
 	}
-	m.merges = newMergeTable(len(l.merges))
-	for i, x := range l.merges {
-		left, right, both := l.mergeBuf[x.from:x.mid], l.mergeBuf[x.mid:x.to], l.mergeBuf[x.from:x.to]
-		a, okA := v.id(string(left))
-		b, okB := v.id(string(right))
-		c, okC := v.id(string(both))
-		if !okA || !okB || !okC {
-			return nil, l.errorAt(0, "model: merge %d, %s and %s, is not of tokens in the vocabulary", i,
-				quoteToken(string(left)), quoteToken(string(right)))
-		}
-		m.merges.add(a, b, c)
-	}
 	if l.model.ignoreMerges {
 		m.whole = m.wholeTokens(v)
 	}
 	return m, nil
 }
 
-// fillSymbols finds the tokens that pieces begin as. It says whether none can be missing.
+// fillSymbols finds the tokens that pieces begin as, when the merges are there. It says whether none can be missing.
 func (m *bpe) fillSymbols(v *vocab) bool {
 	complete := true
 	for b := range m.bytes {
@@ -91,6 +100,12 @@ func (m *bpe) fillSymbols(v *vocab) bool {
 		m.bytes[b] = id
 	}
 	if m.byteLevel {
+		if complete {
+			m.bytePairs = new([1 << 16]merge)
+			for i := range m.bytePairs {
+				m.bytePairs[i] = m.merges.find(m.bytes[i>>8], m.bytes[i&255])
+			}
+		}
 		return complete
 	}
 	for id := range v.span {
@@ -124,7 +139,7 @@ func (m *bpe) wholeTokens(v *vocab) *vocab {
 
 // joinSplitter knows which code points this model's merges join; nil if pieces are short already or if cutting them could
 // change a result: an unknown token that others fuse with, or merges of tokens that are not what they spell.
-func (m *bpe) joinSplitter(v *vocab) *joinSplitter {
+func (m *bpe) joinSplitter(v *vocab, pairs []pairMerge) *joinSplitter {
 	if m.byteLevel || !m.fallback || m.whole != nil {
 		return nil
 	}
@@ -138,17 +153,13 @@ func (m *bpe) joinSplitter(v *vocab) *joinSplitter {
 	if m.unknown >= 0 {
 		special[m.unknown] = true
 	}
-	j := newJoinSplitter(len(m.merges.slots) / 2)
-	for _, slot := range m.merges.slots {
-		if slot.rank == noRank {
-			continue
-		}
-		left, right := int32(slot.pair>>32), int32(uint32(slot.pair))
-		if special[left] || special[right] {
+	j := newJoinSplitter(len(pairs))
+	for _, p := range pairs {
+		if special[p.left] || special[p.right] {
 			return nil
 		}
-		a, _ := v.token(left)
-		b, _ := v.token(right)
+		a, _ := v.token(p.left)
+		b, _ := v.token(p.right)
 		before, n := utf8.DecodeLastRuneInString(a)
 		after, k := utf8.DecodeRuneInString(b)
 		if n == 0 || k == 0 {

@@ -184,7 +184,6 @@ func (g *ggufLoader) loadByteLevel() error {
 	t.decoding = decoding{byteLevelStep{}}
 	g.addBOS = pre.addBOS
 	t.bpe = &bpe{byteLevel: true, unknown: -1}
-	t.bpe.fillSymbols(&t.vocab)
 	if pre.ignoreMerges {
 		t.bpe.whole = t.bpe.wholeTokens(&t.vocab)
 	}
@@ -208,25 +207,25 @@ func (g *ggufLoader) loadMerges() error {
 	if len(merges) > maxMerges {
 		return g.bad("merges", "%d merges; at most %d are supported", len(merges), maxMerges)
 	}
-	v, table := &g.t.vocab, newMergeTable(len(merges))
-	for i, merge := range merges {
+	v, pairs := &g.t.vocab, make([]pairMerge, len(merges))
+	for i, text := range merges {
 		cut := -1 // the space between: not the first character, which may be one
-		if len(merge) > 1 {
-			cut = 1 + strings.IndexByte(merge[1:], ' ')
+		if len(text) > 1 {
+			cut = 1 + strings.IndexByte(text[1:], ' ')
 		}
 		if cut < 1 {
-			return g.bad("merges", "merge %d is not two tokens: %s", i, quoteToken(merge))
+			return g.bad("merges", "merge %d is not two tokens: %s", i, quoteToken(text))
 		}
-		left, right := merge[:cut], merge[cut+1:]
+		left, right := text[:cut], text[cut+1:]
 		a, okA := v.id(left)
 		b, okB := v.id(right)
 		c, okC := v.id(left + right)
 		if !okA || !okB || !okC {
-			return g.bad("merges", "merge %d is not of tokens in the vocabulary: %s", i, quoteToken(merge))
+			return g.bad("merges", "merge %d is not of tokens in the vocabulary: %s", i, quoteToken(text))
 		}
-		table.add(a, b, c)
+		pairs[i] = pairMerge{a, b, merge{uint32(i), c}}
 	}
-	g.t.bpe.merges = table
+	g.setMerges(pairs)
 	return nil
 }
 
@@ -242,25 +241,22 @@ func (g *ggufLoader) sentencePiece(prefix bool) {
 		t.normalizer = normalizers{prepend("▁"), t.normalizer}
 		t.decoding = append(t.decoding, stripStep{char: " ", head: 1, fused: true})
 	}
-	t.bpe = &bpe{fallback: true, fuse: true, unknown: -1}
-	if !t.bpe.fillSymbols(&t.vocab) {
-		t.bpe.unknown = 0
-		if id, ok := g.m.Int(gguf + "unknown_token_id"); ok && id >= 0 && int(id) < len(g.tokens) {
-			t.bpe.unknown = int32(id)
-		}
+	t.bpe = &bpe{fallback: true, fuse: true, unknown: 0}
+	if id, ok := g.m.Int(gguf + "unknown_token_id"); ok && id >= 0 && int(id) < len(g.tokens) {
+		t.bpe.unknown = int32(id)
 	}
 }
 
 // loadGemma4 makes the model of a gemma4 vocabulary, which has merges.
 func (g *ggufLoader) loadGemma4() error {
 	g.sentencePiece(false)
-	err := g.loadMerges()
-	g.joinSplitter()
-	return err
+	return g.loadMerges()
 }
 
-func (g *ggufLoader) joinSplitter() {
-	if j := g.t.bpe.joinSplitter(&g.t.vocab); j != nil {
+func (g *ggufLoader) setMerges(pairs []pairMerge) {
+	g.t.bpe.merges = newMergeTable(pairs)
+	g.t.bpe.fillSymbols(&g.t.vocab)
+	if j := g.t.bpe.joinSplitter(&g.t.vocab, pairs); j != nil {
 		g.t.preTokenizers = append(g.t.preTokenizers, j)
 	}
 }
@@ -277,11 +273,7 @@ func (g *ggufLoader) loadScores() error {
 	falling := slices.Clone(scores)
 	slices.SortFunc(falling, func(a, b float32) int { return cmp.Compare(b, a) })
 	falling = slices.Compact(falling)
-	type pair struct {
-		left, right int32
-		merge
-	}
-	var pairs []pair
+	var pairs []pairMerge
 	for id, token := range g.tokens {
 		if !g.mergeable(int32(id)) {
 			continue
@@ -291,15 +283,11 @@ func (g *ggufLoader) loadScores() error {
 			left, okA := g.t.vocab.id(token[:i])
 			right, okB := g.t.vocab.id(token[i:])
 			if i > 0 && okA && okB && g.mergeable(left) && g.mergeable(right) {
-				pairs = append(pairs, pair{left, right, merge{uint32(rank), int32(id)}})
+				pairs = append(pairs, pairMerge{left, right, merge{uint32(rank), int32(id)}})
 			}
 		}
 	}
-	g.t.bpe.merges = newMergeTable(len(pairs))
-	for _, p := range pairs {
-		g.t.bpe.merges.addRank(p.left, p.right, p.merge)
-	}
-	g.joinSplitter()
+	g.setMerges(pairs)
 	return nil
 }
 

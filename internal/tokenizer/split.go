@@ -2,6 +2,8 @@
 
 package tokenizer
 
+import "unicode/utf8"
+
 // A splitter cuts a text into pieces that cover it.
 type splitter interface {
 	// next is where the piece that begins at s[i:] ends; i < len(s). s is valid UTF-8.
@@ -115,18 +117,6 @@ func (gpt2Splitter) next(s string, i int) int {
 	return otherEnd(s, i+n, letter|number|space)
 }
 
-// otherEnd is where the run of code points that have no bit of mask ends.
-func otherEnd(s string, i int, mask class) int {
-	for i < len(s) {
-		c, n := classAt(s, i)
-		if c&mask != 0 {
-			break
-		}
-		i += n
-	}
-	return i
-}
-
 // numberEnd is where a run of at most max numbers ends, from i on; any length if max is 0.
 func numberEnd(s string, i, max int) int {
 	for k := 0; i < len(s) && (k < max || max == 0); k++ {
@@ -236,7 +226,10 @@ func (w caseSplitter) suffix(s string, i int) int {
 func lowerWordEnd(s string, i int) int {
 	both := 0 // end of the last code point that is upper and lower, which [upper]* can give back
 	for i < len(s) {
-		c, n := classAt(s, i)
+		c, n := asciiClass[s[i]&(utf8.RuneSelf-1)], 1
+		if s[i] >= utf8.RuneSelf {
+			c, n = wideClassAt(s, i)
+		}
 		if c&upper == 0 {
 			if c&lower != 0 {
 				return runEnd(s, i+n, lower)

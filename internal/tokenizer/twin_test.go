@@ -62,28 +62,26 @@ func mergeSlowly(ids []int32, t *mergeTable) []int32 {
 func TestMergersAgainstDefinition(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		token := rapid.Int32Range(0, 12)
-		table := newMergeTable(0)
-		// Results grow, as lengths of tokens do, so that merging ends.
-		for i := range rapid.IntRange(0, 40).Draw(t, "merges") {
-			table.grow(40)
-			table.add(token.Draw(t, "left"), token.Draw(t, "right"), int32(i%10+3))
+		var pairs []pairMerge
+		for range rapid.IntRange(0, 40).Draw(t, "merges") {
+			rank := rapid.Uint32Range(0, 30).Draw(t, "rank") // some are equal, as scores can be
+			pairs = append(pairs, pairMerge{token.Draw(t, "left"), token.Draw(t, "right"), merge{rank, token.Draw(t, "result")}})
 		}
+		table := newMergeTable(pairs)
 		ids := rapid.SliceOfN(token, 2, maxShort).Draw(t, "ids")
 		want := mergeSlowly(slices.Clone(ids), &table)
-		if got := (&merger{ids: slices.Clone(ids)}).short(nil, &table); !slices.Equal(got, want) {
+		short := &shortWord{n: len(ids)}
+		copy(short.id[:], ids)
+		for i := range len(ids) - 1 {
+			short.set(i, table.find(ids[i], ids[i+1]))
+		}
+		if got := short.merge(nil, &table); !slices.Equal(got, want) {
 			t.Fatalf("short: %v\n got %v\nwant %v", ids, got, want)
 		}
 		if got := (&merger{ids: slices.Clone(ids)}).long(nil, &table); !slices.Equal(got, want) {
 			t.Fatalf("long: %v\n got %v\nwant %v", ids, got, want)
 		}
 	})
-}
-
-// grow makes a table with room for n merges, unless it is one.
-func (t *mergeTable) grow(n int) {
-	if t.ranks == 0 {
-		*t = newMergeTable(n)
-	}
 }
 
 // Cutting where no merge can join changes nothing.

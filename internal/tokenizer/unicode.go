@@ -127,9 +127,19 @@ func classAt(s string, i int) (class, int) {
 	return wideClassAt(s, i)
 }
 
+// wideClassAt is classAt for a code point of several bytes.
 func wideClassAt(s string, i int) (class, int) {
-	r, n := runeAt(s, i)
-	return classes.of(r), n
+	b := s[i]
+	switch {
+	case b < 0xe0:
+		r := rune(b&31)<<6 | rune(s[i+1]&63)
+		return classes.pages[classes.index[r>>8]][r&255], 2
+	case b < 0xf0:
+		r := rune(b&15)<<12 | rune(s[i+1]&63)<<6 | rune(s[i+2]&63)
+		return classes.pages[classes.index[r>>8]][r&255], 3
+	}
+	r, _ := runeAt(s, i)
+	return classes.of(r), 4
 }
 
 // runeAt decodes the code point at s[i:]; s is valid UTF-8.
@@ -146,11 +156,38 @@ func runeAt(s string, i int) (rune, int) {
 	}
 }
 
-// runEnd is where the run of code points that have a bit of mask ends, from i on.
+// runEnd is where the run of code points that have a bit of mask ends, from i on. (It and its like below look at one byte
+// before they call anything: most text is ASCII.)
 func runEnd(s string, i int, mask class) int {
 	for i < len(s) {
-		c, n := classAt(s, i)
+		if b := s[i]; b < utf8.RuneSelf {
+			if asciiClass[b]&mask == 0 {
+				break
+			}
+			i++
+			continue
+		}
+		c, n := wideClassAt(s, i)
 		if c&mask == 0 {
+			break
+		}
+		i += n
+	}
+	return i
+}
+
+// otherEnd is where the run of code points that have no bit of mask ends.
+func otherEnd(s string, i int, mask class) int {
+	for i < len(s) {
+		if b := s[i]; b < utf8.RuneSelf {
+			if asciiClass[b]&mask != 0 {
+				break
+			}
+			i++
+			continue
+		}
+		c, n := wideClassAt(s, i)
+		if c&mask != 0 {
 			break
 		}
 		i += n

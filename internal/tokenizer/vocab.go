@@ -81,10 +81,14 @@ func (v *vocab) find(text string, h uint64) int {
 
 // id is the id of a token's text.
 func (v *vocab) id(text string) (int32, bool) {
+	return v.idHashed(text, hashString(text))
+}
+
+// idHashed is id for a text whose hash is known.
+func (v *vocab) idHashed(text string, h uint64) (int32, bool) {
 	if len(v.slots) == 0 {
 		return 0, false
 	}
-	h := hashString(text)
 	if v.filter != nil && v.filter[v.bit(h)>>6]>>(v.bit(h)&63)&1 == 0 {
 		return 0, false
 	}

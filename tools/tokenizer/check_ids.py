@@ -131,7 +131,7 @@ def compare(name, path, tokcheck, pieces, work):
     start = time.time()
     done = subprocess.run([tokcheck, *source, "-special", "-in", work / "pieces", "-out", work / "results"], capture_output=True, text=True)
     if done.returncode != 0:
-        print(f"{name:12} {done.stderr.strip()}")
+        print(f"{name:13} {done.stderr.strip()}")
         return 1
     ours = time.time() - start
     results = read_results(work / "results")
@@ -151,7 +151,7 @@ def compare(name, path, tokcheck, pieces, work):
             if differ <= 3:
                 report(i + k, batch[k], ids.tolist(), want_ids, text, want_text, reference)
     mb = sum(map(len, pieces)) / 1e6
-    print(f"{name:12} {mb:7.2f} MB {len(pieces):7} pieces {tokens:10} tokens {differ:6} differ   reference {time.time() - start:5.1f} s, ours {ours:4.1f} s", flush=True)
+    print(f"{name:13} {mb:7.2f} MB {len(pieces):7} pieces {tokens:10} tokens {differ:6} differ   reference {time.time() - start:5.1f} s, ours {ours:4.1f} s", flush=True)
     return differ
 
 
