@@ -20,7 +20,7 @@ type Cost struct {
 	Flops       int64
 	Bytes       int64  // of activations, weights and state, each moved once
 	WeightBytes int64  // the weights' part of Bytes
-	Operands    string // element type that bounds the arithmetic: "q8", "bf16", "f32"
+	Operands    string // element type that bounds the arithmetic: "q16", "bf16", "f32"
 }
 
 // Costs gives each launch's cost, from the rows of Σ that it covers and the arrays that it names. p was lowered from in.
@@ -47,8 +47,8 @@ func (in *Instance) Costs(p *plan.Plan, load Load) ([]Cost, error) {
 			c.addArg(p, &l.Args[j], load, touched)
 		}
 		for _, a := range l.Attrs {
-			if a.Name == "compute" && a.Str == "q8" {
-				c.Operands = "q8"
+			if a.Name == "compute" && a.Str == "q16" {
+				c.Operands = "q16"
 			}
 		}
 	}

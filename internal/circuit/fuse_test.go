@@ -120,7 +120,7 @@ func TestFusionKeepsItsDistance(t *testing.T) {
 		t.Errorf("with a q8_0 gate, layer 0 is %s", got)
 	}
 	for _, l := range p.Launches {
-		if l.Name == "L00.mlp.gate" && l.Attrs[0].Str != "q8" || l.Name == "L00.mlp.up" && l.Attrs[0].Str != "f32" {
+		if l.Name == "L00.mlp.gate" && l.Attrs[0].Str != "q16" || l.Name == "L00.mlp.up" && l.Attrs[0].Str != "f32" {
 			t.Errorf("%s computes as %s", l.Name, l.Attrs[0].Str)
 		}
 	}

@@ -42,7 +42,7 @@ func TestGGUFCheckpointsFit(t *testing.T) {
 			q8 := 0
 			for _, l := range p.Launches {
 				for _, a := range l.Attrs {
-					if a.Name == "compute" && a.Str == "q8" {
+					if a.Name == "compute" && a.Str == "q16" {
 						q8++
 					}
 				}

@@ -92,7 +92,7 @@ func (in *Instance) withPolicy(found []stored, policy string) *Instance {
 		c.Attrs = slices.Clone(n.Attrs)
 		c.attr("compute").Str = "f32"
 		if q8 {
-			c.attr("compute").Str = "q8"
+			c.attr("compute").Str = "q16"
 		}
 	}
 	return &out

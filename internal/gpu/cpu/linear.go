@@ -49,8 +49,8 @@ func sizeString(n int) string {
 
 // compute is the attribute compute.
 func (a *args) compute() linear.Compute {
-	if a.word("compute", "f32", "q8") == "q8" {
-		return linear.Q8
+	if a.word("compute", "f32", "q16") == "q16" {
+		return linear.Q16
 	}
 	return linear.F32
 }

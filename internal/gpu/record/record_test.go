@@ -55,7 +55,7 @@ func script(d gpu.Device) error {
 			{Param: "w", Buf: weights, Off: 4096, DType: tensor.Q8_0, Axes: plan.Axes{{Name: "n", Size: 128}, {Name: "k", Size: 64}}, Layout: "panel"},
 			{Param: "y", Buf: arena, Off: 1024, DType: tensor.F32, Axes: plan.Axes{{Name: "rows", Size: 4}, {Name: "n", Size: 128}}, Access: plan.Out},
 		},
-		Attrs: []plan.Attr{{Name: "compute", Kind: plan.StrAttr, Str: "q8"}, {Name: "n", Int: 2}, {Name: "scale", Kind: plan.FloatAttr, Float: 0.125}},
+		Attrs: []plan.Attr{{Name: "compute", Kind: plan.StrAttr, Str: "q16"}, {Name: "n", Int: 2}, {Name: "scale", Kind: plan.FloatAttr, Float: 0.125}},
 	})
 	if err != nil {
 		return err

@@ -135,7 +135,7 @@ func BenchmarkDecode(b *testing.B) {
 			if formats[c.d].quantised() {
 				head = tensor.Q8_0
 			}
-			m := newModel(b, c.d, head, Q8, c.rows)
+			m := newModel(b, c.d, head, Q16, c.rows)
 			sweepBest, sweepMedian := sweep(b, m.p)
 			t := times(b, m.step)
 			b.ReportMetric(0, "ns/op")
@@ -153,8 +153,8 @@ func BenchmarkPrefill(b *testing.B) {
 	for _, c := range []struct {
 		d       tensor.DType
 		compute Compute
-	}{{tensor.Q4_1, Q8}, {tensor.Q8_0, Q8}, {tensor.Q5_0, Q8}, {tensor.Q4_K, Q8}, {tensor.Q6_K, Q8}, {tensor.BF16, F32}, {tensor.F32, F32}, {tensor.Q4_1, F32}} {
-		b.Run(fmt.Sprintf("%v/%s", c.d, [...]string{F32: "f32", Q8: "q8"}[c.compute]), func(b *testing.B) {
+	}{{tensor.Q4_1, Q16}, {tensor.Q8_0, Q16}, {tensor.Q5_0, Q16}, {tensor.Q4_K, Q16}, {tensor.Q6_K, Q16}, {tensor.BF16, F32}, {tensor.F32, F32}, {tensor.Q4_1, F32}} {
+		b.Run(fmt.Sprintf("%v/%s", c.d, [...]string{F32: "f32", Q16: "q16"}[c.compute]), func(b *testing.B) {
 			m := newModel(b, c.d, c.d, c.compute, rows)
 			t := times(b, m.step)
 			b.ReportMetric(0, "ns/op")

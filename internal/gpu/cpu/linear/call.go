@@ -25,7 +25,7 @@ type Compute uint8
 
 const (
 	F32 Compute = iota // float32 activations times exactly dequantised weights
-	Q8                 // int8 activations for weights of block types; the others compute as F32
+	Q16                // activations of two int8 digits for weights of block types; the others compute as F32
 )
 
 // Mode says what happens to Y.

@@ -32,8 +32,10 @@
 //
 // F32: y is the float32 sum over k, in order, of x·w with w dequantised exactly, each step one fused multiply-add.
 //
-// Q8 (block types only): x is quantised per 32 to int8 with a float32 scale a = max|x|/127. Blocks follow in order, and in
-// a block its groups: the integer dot product of codes is exact, sum(x_q·(code−zero)), and
+// Q16 (block types only): x is written per 32 as two digits, each of int8 codes and a float32 scale: the first with
+// a = max|x|/127, the second, of what the first leaves, the same way. Together they hold x to max|x|/2^16, where one digit, as
+// others use, changes what models say. The digits are two rows for the integer kernels, whose results are added. For each,
+// blocks follow in order, and in a block its groups: the integer dot product of codes is exact, sum(x_q·(code−zero)), and
 //
 //	y = fma(dot, scale·a, y), then for types with a min: y = fma(min, a·sum(x_q), y)
 //

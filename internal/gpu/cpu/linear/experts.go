@@ -63,15 +63,15 @@ func (s *Scratch) experts(p Pool, c *ExpertsCall, w Weight, x, y []float32) {
 	most, busy := 0, 0
 	for e := range c.Experts {
 		rows := int(s.moe.first[e+1] - s.moe.first[e])
-		most, busy = max(most, rows), busy+min(rows, 1)
+		most, busy = max(most, s.rows(rows)), busy+min(rows, 1)
 	}
 	strip, limit := s.cut(s.mats, most, busy)
 	for e := range c.Experts {
-		row := int(s.moe.first[e])
-		s.addSpans(row, int(s.moe.first[e+1])-row, limit, e)
+		row, end := s.rows(int(s.moe.first[e])), s.rows(int(s.moe.first[e+1]))
+		s.addSpans(row, end-row, limit, e)
 	}
 	tasks := s.number(s.mats, strip, min(most, limit))
-	s.prepare(p, len(x)/w.K)
+	s.prepare(p, s.rows(len(x)/w.K))
 	s.runTasks(p, tasks)
 }
 

@@ -156,30 +156,49 @@ func twin(m *matrix, x []float32, compute Compute) (y, size []float32) {
 			}
 			continue
 		}
-		panel := m.Data[n/lanes*f.panelBytes(m.K):]
-		for b := range m.K / block {
-			q, a := twinQuantize(x[b*block:][:block])
-			rec, i := f.record(panel, b)
-			planes := rec[f.planes+i*f.planeBytes():]
-			for g := range f.groups() {
-				var dot, sum int
-				for k := g * f.group; k < (g+1)*f.group; k++ {
-					code := int(f.word(planes, k/4, n%lanes) >> (k % 4 * 8) & 255)
-					dot += q[k] * (code - f.zero)
-					sum += q[k]
-				}
-				s := f.scale(rec, i*f.groups()+g, n%lanes)
-				y[n] = fma(float32(dot), s*a, y[n])
-				size[n] += float32(math.Abs(float64(float32(dot) * s * a)))
-				if f.affine {
-					low := f.min(rec, i*f.groups()+g, n%lanes)
-					y[n] = fma(low, a*float32(sum), y[n])
-					size[n] += float32(math.Abs(float64(low * a * float32(sum))))
-				}
+		first, second := twinDigit(m, f, n, x, size), twinDigit(m, f, n, twinRest(x), size)
+		y[n] = first + second
+	}
+	return y, size
+}
+
+// twinRest is what the first digit leaves.
+func twinRest(x []float32) []float32 {
+	rest := make([]float32, len(x))
+	for b := range len(x) / block {
+		q, a := twinQuantize(x[b*block:][:block])
+		for i := range q {
+			rest[b*block+i] = x[b*block+i] - float32(a*float32(q[i]))
+		}
+	}
+	return rest
+}
+
+// twinDigit is column n of the product of one digit of x.
+func twinDigit(m *matrix, f *format, n int, x, size []float32) (y float32) {
+	panel := m.Data[n/lanes*f.panelBytes(m.K):]
+	for b := range m.K / block {
+		q, a := twinQuantize(x[b*block:][:block])
+		rec, i := f.record(panel, b)
+		planes := rec[f.planes+i*f.planeBytes():]
+		for g := range f.groups() {
+			var dot, sum int
+			for k := g * f.group; k < (g+1)*f.group; k++ {
+				code := int(f.word(planes, k/4, n%lanes) >> (k % 4 * 8) & 255)
+				dot += q[k] * (code - f.zero)
+				sum += q[k]
+			}
+			s := f.scale(rec, i*f.groups()+g, n%lanes)
+			y = fma(float32(dot), s*a, y)
+			size[n] += float32(math.Abs(float64(float32(dot) * s * a)))
+			if f.affine {
+				low := f.min(rec, i*f.groups()+g, n%lanes)
+				y = fma(low, a*float32(sum), y)
+				size[n] += float32(math.Abs(float64(low * a * float32(sum))))
 			}
 		}
 	}
-	return y, size
+	return y
 }
 
 func twinQuantize(x []float32) (q [block]int, scale float32) {
@@ -287,8 +306,8 @@ func TestRunMatchesTwin(t *testing.T) {
 			m := newMatrix(t, rng, d, n, k)
 			x := randomFloats(rng, rows*k)
 			clear(x[k : k+min(k, 40)]) // a block of zeros
-			for _, compute := range []Compute{F32, Q8} {
-				if compute == Q8 && !formats[d].quantised() {
+			for _, compute := range []Compute{F32, Q16} {
+				if compute == Q16 && !formats[d].quantised() {
 					continue
 				}
 				want, size := make([][]float32, rows), make([][]float32, rows)
@@ -324,8 +343,8 @@ func TestRowsDoNotKnowEachOther(t *testing.T) {
 		const rows = 300
 		x := randomFloats(rng, rows*k)
 		for _, path := range Paths() {
-			for _, compute := range []Compute{F32, Q8} {
-				if compute == Q8 && !formats[d].quantised() {
+			for _, compute := range []Compute{F32, Q16} {
+				if compute == Q16 && !formats[d].quantised() {
 					continue
 				}
 				run := func(workers, from, rows int) []float32 {
@@ -357,14 +376,14 @@ func TestFusedEqualsSteps(t *testing.T) {
 			x, bias := randomFloats(rng, rows*k), randomFloats(rng, n)
 			single := func(m matrix) []float32 {
 				y := poisoned(rows * m.N)
-				Run(p, s, &Call{X: x, Rows: rows, W: []Weight{m.Weight}, Y: [][]float32{y}, Compute: Q8})
+				Run(p, s, &Call{X: x, Rows: rows, W: []Weight{m.Weight}, Y: [][]float32{y}, Compute: Q16})
 				return y
 			}
 			ya, yb, yc := single(a), single(b), single(c)
 
 			y0, y1, y2 := poisoned(rows*n), poisoned(rows*n2), poisoned(rows*n)
 			Run(p, s, &Call{X: x, Rows: rows, W: []Weight{a.Weight, b.Weight, c.Weight}, Y: [][]float32{y0, y1, y2},
-				Bias: [][]float32{bias, nil, nil}, Compute: Q8})
+				Bias: [][]float32{bias, nil, nil}, Compute: Q16})
 			biased := slices.Clone(ya)
 			for r := range rows {
 				s.kernels.level.Add(biased[r*n:][:n], bias)
@@ -376,7 +395,7 @@ func TestFusedEqualsSteps(t *testing.T) {
 			sum := randomFloats(rng, rows*n)
 			want := slices.Clone(sum)
 			s.kernels.level.Add(want, biased)
-			Run(p, s, &Call{X: x, Rows: rows, W: []Weight{a.Weight}, Y: [][]float32{sum}, Bias: [][]float32{bias}, Mode: Add, Compute: Q8})
+			Run(p, s, &Call{X: x, Rows: rows, W: []Weight{a.Weight}, Y: [][]float32{sum}, Bias: [][]float32{bias}, Mode: Add, Compute: Q16})
 			if !slices.Equal(sum, want) {
 				t.Fatalf("%d rows: linear_add differs from linear, add", rows)
 			}
@@ -384,7 +403,7 @@ func TestFusedEqualsSteps(t *testing.T) {
 			for _, act := range []vec.Act{vec.Silu, vec.GeluTanh} {
 				got, want := poisoned(rows*n), make([]float32, rows*n)
 				s.kernels.level.Glu(act, want, ya, yc)
-				Run(p, s, &Call{X: x, Rows: rows, W: []Weight{a.Weight, c.Weight}, Y: [][]float32{got}, Glu: act, Compute: Q8})
+				Run(p, s, &Call{X: x, Rows: rows, W: []Weight{a.Weight, c.Weight}, Y: [][]float32{got}, Glu: act, Compute: Q16})
 				if !slices.Equal(got, want) {
 					t.Fatalf("%d rows: linear_glu differs from linear, linear, glu", rows)
 				}
@@ -415,11 +434,11 @@ func TestExpertsEqualsSteps(t *testing.T) {
 				}
 				y := poisoned(rows * width)
 				Experts(p, s, &ExpertsCall{X: x, Rows: rows, Slots: slots, IDs: ids, Weights: score, Experts: experts,
-					GateUp: gate, Down: down, Y: y, Act: vec.Silu, Compute: Q8})
+					GateUp: gate, Down: down, Y: y, Act: vec.Silu, Compute: Q16})
 
 				one := func(m matrix, x []float32) []float32 {
 					y := poisoned(m.N)
-					Run(p, s, &Call{X: x, Rows: 1, W: []Weight{m.Weight}, Y: [][]float32{y}, Compute: Q8})
+					Run(p, s, &Call{X: x, Rows: 1, W: []Weight{m.Weight}, Y: [][]float32{y}, Compute: Q16})
 					return y
 				}
 				for r := range rows {
@@ -448,7 +467,7 @@ func TestRunAllocatesNothing(t *testing.T) {
 	x, y := randomFloats(rng, 50*256), poisoned(50*64)
 	for _, rows := range []int{1, 50} {
 		s := NewScratch(50, 256, 1)
-		c := &Call{X: x, Rows: rows, W: []Weight{w.Weight}, Y: [][]float32{y}, Compute: Q8}
+		c := &Call{X: x, Rows: rows, W: []Weight{w.Weight}, Y: [][]float32{y}, Compute: Q16}
 		p := Pool(serial{})
 		if n := testing.AllocsPerRun(20, func() { Run(p, s, c) }); n > 0 {
 			t.Errorf("%d rows: %v allocations a call", rows, n)
@@ -475,7 +494,7 @@ func TestNonFiniteActivationsShow(t *testing.T) {
 				s := newScratch(t, path, 1)
 				x, y := randomFloats(rng, rows*64), make([]float32, rows*20)
 				x[40] = bad
-				Run(serial{}, s, &Call{X: x, Rows: rows, W: []Weight{m.Weight}, Y: [][]float32{y}, Compute: Q8})
+				Run(serial{}, s, &Call{X: x, Rows: rows, W: []Weight{m.Weight}, Y: [][]float32{y}, Compute: Q16})
 				for i, v := range y[:20] {
 					if !math.IsNaN(float64(v)) && !math.IsInf(float64(v), 0) {
 						t.Errorf("%s: %v among the activations gives %v in column %d", path, bad, v, i)
@@ -516,6 +535,43 @@ func TestPanelsTakeTheMemoryOfTheStoredType(t *testing.T) {
 		}
 		if share := float64(size) / float64(d.Bytes(576*1536)); share > 1.2 {
 			t.Errorf("%v takes %.3f of its stored size", d, share)
+		}
+	}
+}
+
+// TestDigitsHoldActivations: products of digits differ from float32 ones by little more than float32 itself does, also when
+// one activation of a block is a hundred times the others, as in trained models.
+func TestDigitsHoldActivations(t *testing.T) {
+	rng := rand.New(rand.NewPCG(16, 16))
+	const n, k = 64, 512
+	x := randomFloats(rng, k)
+	for i := 5; i < k; i += 64 {
+		x[i] *= 100
+	}
+	for i, f := range formats {
+		if f == nil || !f.quantised() {
+			continue
+		}
+		d := tensor.DType(i)
+		m := newMatrix(t, rng, d, n, k)
+		exact, size := twin(&m, x, F32)
+		s := NewScratch(1, k, 1)
+		y := poisoned(n)
+		Run(serial{}, s, &Call{X: x, Rows: 1, W: []Weight{m.Weight}, Y: [][]float32{y}, Compute: Q16})
+		for i := range y {
+			bound := float64(size[i]) * k * 0x1p-24 // of the sums in float32
+			for b := 0; b < k; b += block {
+				var most, weight float64
+				for j := b; j < b+block; j++ {
+					most = max(most, math.Abs(float64(x[j])))
+					weight += math.Abs(float64(m.floats[i*k+j]))
+				}
+				bound += weight * most * 0x1p-16
+			}
+			if e := math.Abs(float64(y[i] - exact[i])); !(e <= bound) {
+				t.Errorf("%v: column %d is off by %g, at most %g of %g", d, i, e, bound, size[i])
+				break
+			}
 		}
 	}
 }

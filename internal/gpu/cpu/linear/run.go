@@ -9,6 +9,47 @@ func Run(p Pool, s *Scratch, c *Call) {
 	if c.Rows == 0 || len(c.W) == 0 {
 		return
 	}
+	if c.Compute == Q16 && mixed(c.W) {
+		s.split(p, c)
+		return
+	}
+	s.run(p, c)
+}
+
+// mixed says whether some weights, but not all, are of block types.
+func mixed(w []Weight) bool {
+	for i := range w {
+		if formats[w[i].D].quantised() != formats[w[0].D].quantised() {
+			return true
+		}
+	}
+	return false
+}
+
+// split runs a mixed call as single ones, since a region has one form of activations.
+func (s *Scratch) split(p Pool, c *Call) {
+	one := *c
+	one.Glu = vec.None
+	y := c.Y
+	if c.Glu != vec.None {
+		n := c.Rows * c.W[0].N
+		s.moe.pair = grow(s.moe.pair, 2*n)
+		y = [][]float32{s.moe.pair[:n], s.moe.pair[n : 2*n]}
+	}
+	for i := range c.W {
+		one.W, one.Y = c.W[i:i+1], y[i:i+1]
+		if c.Bias != nil {
+			one.Bias = c.Bias[i : i+1]
+		}
+		s.run(p, &one)
+	}
+	if c.Glu != vec.None {
+		s.kernels.level.Glu(c.Glu, c.Y[0][:len(y[0])], y[0], y[1])
+	}
+}
+
+// run computes a call whose weights are all of block types, or none.
+func (s *Scratch) run(p Pool, c *Call) {
 	s.act, s.mode = c.Glu, c.Mode
 	s.begin(c.X, c.W[0].K)
 	for i, w := range c.W {
@@ -23,7 +64,7 @@ func Run(p Pool, s *Scratch, c *Call) {
 		s.addMat(w, c.Compute, bias, y)
 	}
 	tasks := s.divide(c)
-	s.prepare(p, c.Rows)
+	s.prepare(p, s.rows(c.Rows))
 	s.runTasks(p, tasks)
 }
 
@@ -41,9 +82,10 @@ func (s *Scratch) divide(c *Call) (tasks int) {
 	if c.Glu != vec.None {
 		mats = mats[:1] // the second follows the first
 	}
-	strip, limit := s.cut(mats, c.Rows, 1)
-	s.addSpans(0, c.Rows, limit, 0)
-	return s.number(mats, strip, min(c.Rows, limit))
+	rows := s.rows(c.Rows)
+	strip, limit := s.cut(mats, rows, 1)
+	s.addSpans(0, rows, limit, 0)
+	return s.number(mats, strip, min(rows, limit))
 }
 
 // cut chooses panels and rows of a task, for copies (experts) of the matrices with that many rows each.
@@ -100,15 +142,15 @@ func (s *Scratch) multiply(i, worker int) {
 		s.glu(w, sp, p0, n, columns)
 		return
 	}
-	if s.mode == Store && m.bias == nil && columns == n*lanes {
+	if s.mode == Store && m.bias == nil && columns == n*lanes && !s.two {
 		s.product(w, m, sp, p0, n, m.y[sp.row*m.w.N+p0*lanes:], m.w.N)
 		return
 	}
 	ld := n * lanes
-	s.product(w, m, sp, p0, n, w.out, ld)
-	s.addBias(m, w.out, ld, sp.rows, p0, columns)
-	for r := range sp.rows {
-		y, out := m.y[(sp.row+r)*m.w.N+p0*lanes:][:columns], w.out[r*ld:]
+	row, rows := s.sum(w, m, sp, p0, n, w.out)
+	s.addBias(m, w.out, ld, rows, p0, columns)
+	for r := range rows {
+		y, out := m.y[(row+r)*m.w.N+p0*lanes:][:columns], w.out[r*ld:]
 		if s.mode == Add {
 			s.kernels.level.Add(y, out[:columns])
 		} else {
@@ -130,17 +172,33 @@ func (s *Scratch) addBias(m *mat, out []float32, ld, rows, p0, columns int) {
 // glu multiplies a strip of gate and up and joins them.
 func (s *Scratch) glu(w *worker, sp *span, p0, n, columns int) {
 	ld := n * lanes
+	var row, rows int
 	for i, out := range [...][]float32{w.gate, w.out} {
 		m := &s.mats[i]
-		s.product(w, m, sp, p0, n, out, ld)
-		s.addBias(m, out, ld, sp.rows, p0, columns)
+		row, rows = s.sum(w, m, sp, p0, n, out)
+		s.addBias(m, out, ld, rows, p0, columns)
 	}
-	all := sp.rows * ld
+	all := rows * ld
 	s.kernels.level.Glu(s.act, w.out[:all], w.gate[:all], w.out[:all])
 	y, width := s.mats[0].y, s.mats[0].w.N
-	for r := range sp.rows {
-		copy(y[(sp.row+r)*width+p0*lanes:][:columns], w.out[r*ld:])
+	for r := range rows {
+		copy(y[(row+r)*width+p0*lanes:][:columns], w.out[r*ld:])
 	}
+}
+
+// sum is product of a strip of n panels, with the results of digits added up. It gives the rows of the call that out holds.
+func (s *Scratch) sum(w *worker, m *mat, sp *span, p0, n int, out []float32) (row, rows int) {
+	ld := n * lanes
+	s.product(w, m, sp, p0, n, out, ld)
+	if !s.two {
+		return sp.row, sp.rows
+	}
+	for r := range sp.rows / 2 {
+		first := out[2*r*ld:][:ld]
+		s.kernels.level.Add(first, out[(2*r+1)*ld:][:ld])
+		copy(out[r*ld:], first)
+	}
+	return sp.row / 2, sp.rows / 2
 }
 
 // product writes a span's rows times panels [p0, p0+n) of a matrix to out, rows ld apart.

@@ -23,6 +23,7 @@ type Scratch struct {
 	workers []worker
 
 	acts  acts
+	two   bool // activations are digits: row r of the call is rows 2r and 2r+1 of tiles and spans
 	mats  []mat
 	spans []span
 	act   vec.Act
@@ -40,13 +41,15 @@ type worker struct {
 	tmp       []byte    // for kernels.widen
 	gate, out []float32 // results of a strip: [rows][columns]
 	sums      []int32   // of one row's codes
+	digit     []byte    // a first digit whose second is alone in its tile
+	rest      []float32 // what the first digit leaves of a row
 	_         [64]byte  // keeps workers' headers apart
 }
 
 // acts are the activations of a region.
 type acts struct {
 	k     int
-	x     []float32 // [rows][k] of the caller
+	x     []float32 // [rows][k] of the caller, or [rows/2][k] as digits
 	q     []byte    // tiles of rows, quantised; those of row r begin at r·(k/32)·36
 	kinds []auxKind
 	aux   [][]int32 // for each kind; those of row r begin at r·k/group
@@ -91,7 +94,7 @@ func NewScratch(maxRows, maxK, workers int) *Scratch {
 	s.drainTask = s.drain
 	s.gluTask = s.expertGlu
 	s.sumTask = s.expertSum
-	s.acts.q = growAligned(s.acts.q, maxRows*maxK/block*actBytes)
+	s.acts.q = growAligned(s.acts.q, 2*maxRows*maxK/block*actBytes)
 	return s
 }
 
@@ -151,8 +154,8 @@ func (s *Scratch) addMat(w Weight, compute Compute, bias, y []float32) {
 	f := formats[w.D]
 	m := mat{f: f, w: w, aux: -1, bias: bias, y: y}
 	m.matrix = m.panels() * f.panelBytes(w.K)
-	if compute == Q8 && f.quantised() {
-		m.aux = s.kind(f.aux())
+	if compute == Q16 && f.quantised() {
+		m.aux, s.two = s.kind(f.aux()), true
 	}
 	s.mats = append(s.mats, m)
 }
@@ -176,14 +179,22 @@ func (s *Scratch) kind(k auxKind) int {
 func (s *Scratch) begin(x []float32, k int) {
 	a := &s.acts
 	a.x, a.k = x, k
-	a.kinds, a.tiles = a.kinds[:0], a.tiles[:0]
+	a.kinds, a.tiles, s.two = a.kinds[:0], a.tiles[:0], false
 	s.mats, s.spans = s.mats[:0], s.spans[:0]
 }
 
 // quantizeInline is how many elements are quantised by the caller: more pay for a region of their own.
 const quantizeInline = 16 << 10
 
-// prepare quantises the activations of the region's rows, if a weight wants them so.
+// rows is how many rows of tiles n rows of a call are.
+func (s *Scratch) rows(n int) int {
+	if s.two {
+		return 2 * n
+	}
+	return n
+}
+
+// prepare quantises the activations of the region's rows, if the weights want them so.
 func (s *Scratch) prepare(p Pool, rows int) {
 	a := &s.acts
 	if len(a.kinds) == 0 {
@@ -194,7 +205,8 @@ func (s *Scratch) prepare(p Pool, rows int) {
 		a.aux[i] = grow(a.aux[i], rows*a.k/kind.group)
 	}
 	for i := range s.workers {
-		s.workers[i].sums = grow(s.workers[i].sums, a.k/16)
+		w := &s.workers[i]
+		w.sums, w.rest, w.digit = grow(w.sums, a.k/16), grow(w.rest, a.k), grow(w.digit, a.k/block*actBytes)
 	}
 	if rows*a.k > quantizeInline {
 		p.Run(len(a.tiles), s.quantizeTask)
@@ -205,17 +217,40 @@ func (s *Scratch) prepare(p Pool, rows int) {
 	}
 }
 
-// quantize quantises the rows of tile i.
+// quantize quantises the rows of tile i: digits of rows.
 func (s *Scratch) quantize(i, worker int) {
-	a, sums := &s.acts, s.workers[worker].sums
+	a, w := &s.acts, &s.workers[worker]
+	sums := w.sums
 	t := a.tiles[i]
 	blocks := a.k / block
 	q := a.q[t.row*blocks*actBytes:][:t.height*blocks*actBytes]
 	for r := range t.height {
-		s.kernels.quantize(q, t.height, r, sums, a.x[(t.row+r)*a.k:][:a.k])
+		x := a.x[(t.row+r)/2*a.k:][:a.k]
+		if (t.row+r)%2 == 1 {
+			first, height, at := q, t.height, r-1
+			if r == 0 {
+				first, height, at = w.digit, 1, 0
+				s.kernels.quantize(first, height, at, sums, x)
+			}
+			remainder(w.rest, x, first, height, at)
+			x = w.rest
+		}
+		s.kernels.quantize(q, t.height, r, sums, x)
 		for j, kind := range a.kinds {
 			groups := a.k / kind.group
 			kind.fill(a.aux[j][t.row*groups:][:t.height*groups], q, t.height, r, sums)
+		}
+	}
+}
+
+// remainder is what row r of a quantised tile leaves of x.
+func remainder(rest, x []float32, tile []byte, height, r int) {
+	for b := range len(x) / block {
+		rec := tile[b*height*actBytes:][:height*actBytes]
+		scale := math.Float32frombits(le.Uint32(rec[height*block+4*r:]))
+		codes, from, to := rec[r*block:][:block], x[b*block:][:block], rest[b*block:][:block]
+		for i, c := range codes {
+			to[i] = from[i] - float32(scale*float32(int8(c)))
 		}
 	}
 }
