@@ -23,7 +23,7 @@ import (
 func newCircuitCmd() *cobra.Command {
 	cmd := &cobra.Command{Use: "circuit", Short: "Show what a checkpoint compiles to",
 		Long: `Compiles a checkpoint and prints the result. <model> is a folder, a .gguf file, or a bare config.json, for which the
-circuit invents the tensors.`}
+circuit invents the tensors.`, RunE: group}
 	cmd.AddCommand(newCircuitShowCmd(), newCircuitDisplayCmd(), newCircuitPlanCmd(), newCircuitMemoryCmd())
 	return cmd
 }

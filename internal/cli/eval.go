@@ -21,7 +21,7 @@ import (
 
 // newEvalCmd is `met eval`: a model's numbers, so that anyone can hold us against a reference.
 func newEvalCmd(env environment) *cobra.Command {
-	eval := &cobra.Command{Use: "eval", Short: "Compute a model's numbers for comparison with a reference"}
+	eval := &cobra.Command{Use: "eval", Short: "Compute a model's numbers for comparison with a reference", RunE: group}
 	eval.AddCommand(newEvalLogitsCmd(env))
 	return eval
 }
@@ -46,6 +46,8 @@ Computes in float32 unless --compute says otherwise.`,
 			switch {
 			case out == "":
 				return diag.Errorf(diag.Invalid, "--out is missing: the file to write").For("out")
+			case threads < 0:
+				return diag.Errorf(diag.Invalid, "--threads %d: must not be negative", threads).For("threads")
 			case greedy < 0:
 				return diag.Errorf(diag.Invalid, "--greedy %d: must not be negative", greedy).For("greedy")
 			case chunk < 0:
@@ -131,7 +133,7 @@ func writeLogits(path string, logits [][]float32, greedy []int32) error {
 	}
 	f, err := os.Create(path)
 	if err != nil {
-		return diag.Errorf(diag.IO, "%s cannot be written", path).Because(err)
+		return diag.Errorf(diag.IO, "--out: %w", err).For("out")
 	}
 	if err := safetensors.Write(f, tensors); err != nil {
 		f.Close()

@@ -28,6 +28,7 @@ const ownsInterrupt = "owns-interrupt"
 func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal kills
 	env, err := readEnvironment()
 	if err == nil {
 		root := newRoot(env)
@@ -63,7 +64,8 @@ func newRoot(env environment) *cobra.Command {
 		// An interrupt ends every verb but those that use it themselves.
 		PersistentPreRun: func(cmd *cobra.Command, _ []string) {
 			if cmd.Annotations[ownsInterrupt] == "" {
-				ctx, _ := signal.NotifyContext(cmd.Context(), os.Interrupt)
+				ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt)
+				context.AfterFunc(ctx, stop)
 				cmd.SetContext(ctx)
 			}
 		},
@@ -74,6 +76,19 @@ func newRoot(env environment) *cobra.Command {
 	root.SetFlagErrorFunc(suggestFlag)
 	root.AddCommand(newServeCmd(env), newChatCmd(env), newListCmd(env), newDoctorCmd(env), newCircuitCmd(), newEvalCmd(env), newVersionCmd())
 	return root
+}
+
+// group is what a verb that only has verbs of its own does: help, or a refusal of one that it does not have.
+func group(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return cmd.Help()
+	}
+	message := fmt.Sprintf("unknown command %q for %q", args[0], cmd.CommandPath())
+	cmd.SuggestionsMinimumDistance = 2
+	for _, s := range cmd.SuggestionsFor(args[0]) {
+		message += "\n\t" + s
+	}
+	return diag.Errorf(diag.Invalid, "%s", message)
 }
 
 func newVersionCmd() *cobra.Command {

@@ -78,8 +78,11 @@ func (s *serving) load(ctx context.Context, dev gpu.Device) (*server.Model, erro
 
 // resolve gives the model's path: itself if it is one, else that of the hub's cache.
 func (s *serving) resolve(ctx context.Context, bars *progress) (string, error) {
-	if _, err := os.Stat(s.model); err == nil || s.flags.modelFromPath != "" {
-		return s.model, err
+	switch _, err := os.Stat(s.model); {
+	case err == nil:
+		return s.model, nil
+	case s.flags.modelFromPath != "":
+		return "", diag.Errorf(diag.NotFound, "--model-from-path %s cannot be read", s.model).For("model-from-path").Because(err)
 	}
 	if _, err := hub.ParseID(s.model); err != nil || strings.HasSuffix(s.model, ".gguf") {
 		return "", diag.Errorf(diag.NotFound, "%q is neither a file, a folder nor an id as org/name", s.model).For("model").Because(err)

@@ -134,7 +134,7 @@ func checkStream(t *tokenizer.Tokenizer, ids []int32, want string) error {
 	for _, id := range ids {
 		part := d.Push(id)
 		if !utf8.ValidString(part) {
-			return fmt.Errorf("Push gives a broken code point: %q", part)
+			return fmt.Errorf("a broken code point from Push: %q", part)
 		}
 		got = append(got, part...)
 	}
