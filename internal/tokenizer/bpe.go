@@ -57,8 +57,8 @@ type pairMerge struct {
 
 // newMergeTable makes a table of pairs. A pair that comes twice keeps its last merge.
 func newMergeTable(pairs []pairMerge) mergeTable {
-	size := bits.Len(uint(len(pairs) + len(pairs)/2 + 8))
-	fsize := min(size+2, 22)
+	size := bits.Len(uint(len(pairs) + len(pairs)/6 + 8))
+	fsize := min(size+3, 22)
 	t := mergeTable{slots: make([]mergeSlot, 1<<size), filter: make([]uint64, 1<<fsize/64+1), shift: 64 - size, fshift: 64 - fsize}
 	for i := range t.slots {
 		t.slots[i].rank = noRank

@@ -88,3 +88,29 @@ func FuzzPattern(f *testing.F) {
 		}
 	})
 }
+
+// No vocabulary of a GGUF file makes the loader panic, and what it loads encodes and decodes.
+func FuzzFromGGUF(f *testing.F) {
+	f.Add("gpt2", "llama-bpe", "a\nb\nab\n<s>", "a b", []byte{1, 1, 1, 3})
+	f.Add("llama", "", "<unk>\n<s>\n</s>\n▁\na\n▁a\n<0x41>", "", []byte{2, 3, 3, 1, 1, 1, 6})
+	f.Add("gemma4", "", "▁\n\na", "▁ a", []byte{4})
+	f.Fuzz(func(t *testing.T, model, pre, tokens, merges string, types []byte) {
+		m := metadata{gguf + "model": model, gguf + "pre": pre, gguf + "tokens": strings.Split(tokens, "\n"), gguf + "merges": strings.Split(merges, "\n")}
+		n := len(strings.Split(tokens, "\n"))
+		kinds, scores := make([]int64, n), make([]float32, n)
+		for i := range kinds {
+			kinds[i], scores[i] = typeNormal, float32(i%7)
+			if i < len(types) {
+				kinds[i], scores[i] = int64(types[i]%8), float32(types[i])
+			}
+		}
+		tok, err := FromGGUF(m.with("token_type", kinds, "scores", scores, "bos_token_id", 0))
+		if err != nil {
+			return
+		}
+		ids := tok.Encode("ab a'S 12\n\nxé▁日本", EncodeOptions{AddSpecial: true})
+		if text := tok.Decode(ids, true); !utf8.ValidString(text) {
+			t.Errorf("decoded %q", text)
+		}
+	})
+}

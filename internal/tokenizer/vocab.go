@@ -47,7 +47,7 @@ func (v *vocab) add(text []byte, id int) bool {
 // seal ends the building. It gives two ids of the same text, or -1, -1.
 func (v *vocab) seal() (int, int) {
 	v.text, v.buf = string(v.buf), nil
-	v.slots = make([]uint64, 1<<bits.Len(uint(2*len(v.span))))
+	v.slots = make([]uint64, 1<<bits.Len(uint(len(v.span)+len(v.span)/4+1)))
 	for id := range v.span {
 		t, ok := v.token(int32(id))
 		if !ok {
@@ -98,7 +98,7 @@ func (v *vocab) idHashed(text string, h uint64) (int32, bool) {
 
 // addFilter makes the filter.
 func (v *vocab) addFilter() {
-	v.filter = make([]uint64, (len(v.slots)*4+63)/64)
+	v.filter = make([]uint64, (len(v.slots)*8+63)/64)
 	for id := range v.span {
 		if t, ok := v.token(int32(id)); ok {
 			b := v.bit(hashString(t))

@@ -58,7 +58,7 @@ def print_runs(name, comment, bits, value):
         if v != last:
             runs.append(f"{c << bits | v:#x},")
             last = v
-    wrap(runs, 12)
+    wrap(runs, 16)
     print("}")
 
 
