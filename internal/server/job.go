@@ -96,7 +96,8 @@ func (j *job) add(ids []int32, verbatim, field string) error {
 // rename gives an error of the prompt the field that the client wrote it in.
 func rename(err error, field string) error {
 	if e, ok := diag.As(err); ok && (e.Param == "prompt" || e.Param == "") {
-		e.Param = field
+		named := *e // err may be shared with other requests
+		return named.For(field)
 	}
 	return err
 }
@@ -133,17 +134,28 @@ func (j *job) run(s sink) error {
 	return s.close(&j.usage, err)
 }
 
-// followAll follows each choice in a goroutine; the first error ends the others.
+// followAll follows each choice in a goroutine; the first error ends the others. A panic of one goes on in the caller, who
+// answers for it.
 func (j *job) followAll(ctx context.Context, cancel context.CancelCauseFunc) error {
 	var all sync.WaitGroup
+	panics := make(chan any, len(j.choices))
 	for _, c := range j.choices {
 		all.Go(func() {
+			defer func() {
+				if p := recover(); p != nil {
+					panics <- p
+					cancel(diag.Errorf(diag.Internal, "a choice has failed"))
+				}
+			}()
 			if err := j.follow(ctx, c); err != nil {
 				cancel(err)
 			}
 		})
 	}
 	all.Wait()
+	if len(panics) > 0 {
+		panic(<-panics)
+	}
 	switch err := context.Cause(ctx); {
 	case err == nil:
 		return nil

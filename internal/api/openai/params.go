@@ -4,6 +4,7 @@ package openai
 
 import (
 	"cmp"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -89,7 +90,8 @@ func (o *object) params(s Scope) Params {
 		o.fail("prompt_logprobs", "it cannot be streamed")
 	}
 	o.ignore(ignored...)
-	for key, what := range unbuilt {
+	for _, key := range slices.Sorted(maps.Keys(unbuilt)) {
+		what := unbuilt[key]
 		if raw := o.get(key); raw != nil && string(raw) != "[]" && string(raw) != "{}" {
 			o.failWith(diag.Unsupported, key, "this server does not have %s", what)
 		}
