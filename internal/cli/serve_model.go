@@ -28,8 +28,12 @@ import (
 // defaultContext bounds --max-seq-len when it is not given.
 const defaultContext = 32768
 
+// gcPercent keeps the garbage of parsing a checkpoint, and of serving, small beside the weights; a step makes none.
+const gcPercent = 40
+
 // load brings the model onto the device and starts its engine.
 func (s *serving) load(ctx context.Context, dev gpu.Device) (*server.Model, error) {
+	debug.SetGCPercent(gcPercent)
 	bars := newProgress(s.log)
 	defer bars.close()
 	path, err := s.resolve(ctx, bars)
@@ -60,6 +64,7 @@ func (s *serving) load(ctx context.Context, dev gpu.Device) (*server.Model, erro
 	if err != nil {
 		return nil, err
 	}
+	debug.FreeOSMemory() // what loading left
 	f := &s.flags
 	vocab := min(m.Limits().Vocab, tok.VocabSize())
 	e, err := engine.New(m, engine.Options{MaxBatch: f.maxBatch, MaxQueue: f.maxNumSeqs, MaxPrefillTokens: f.maxPrefill,
