@@ -59,7 +59,7 @@ type pairMerge struct {
 func newMergeTable(pairs []pairMerge) mergeTable {
 	size := bits.Len(uint(len(pairs) + len(pairs)/6 + 8))
 	fsize := min(size+3, 22)
-	t := mergeTable{slots: make([]mergeSlot, 1<<size), filter: make([]uint64, 1<<fsize/64+1), shift: 64 - size, fshift: 64 - fsize}
+	t := mergeTable{slots: make([]mergeSlot, 1<<size), shift: 64 - size, filter: make([]uint64, 1<<fsize/64+1), fshift: 64 - fsize}
 	for i := range t.slots {
 		t.slots[i].rank = noRank
 	}

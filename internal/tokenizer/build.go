@@ -270,12 +270,15 @@ func (l *loader) postProcessor(r raw, path string) (prefix, suffix []int32, err 
 		if err := l.strict(r, path, &c); err != nil {
 			return nil, nil, err
 		}
-		cls, ok1 := c.Cls[1].(float64)
-		sep, ok2 := c.Sep[1].(float64)
-		if !ok1 || !ok2 || cls != float64(int32(cls)) || sep != float64(int32(sep)) || cls < 0 || sep < 0 || cls > maxID || sep > maxID {
-			return nil, nil, l.errorAt(r.pos, "%s: cls and sep must be a token and its id", path)
+		ends := make([]int32, 2)
+		for i, end := range []any{c.Cls[1], c.Sep[1]} {
+			id, ok := end.(float64)
+			if !ok || id < 0 || id > maxID || id != float64(int32(id)) {
+				return nil, nil, l.errorAt(r.pos, "%s: cls and sep must be a token and its id", path)
+			}
+			ends[i] = int32(id)
 		}
-		return []int32{int32(cls)}, []int32{int32(sep)}, nil
+		return ends[:1:1], ends[1:], nil
 	case "Sequence":
 		items, err := l.list(r, path, "processors")
 		for i := 0; err == nil && i < len(items); i++ { // each wraps what the one before made

@@ -106,7 +106,10 @@ func parseConfig(data []byte) (Config, error) {
 	for _, t := range []struct {
 		token *configToken
 		name  *string
-	}{{f.BOS, &c.BOSToken}, {f.EOS, &c.EOSToken}, {f.Unk, &c.UnkToken}, {f.Pad, &c.PadToken}, {f.Sep, nil}, {f.Cls, nil}, {f.Mask, nil}} {
+	}{
+		{f.BOS, &c.BOSToken}, {f.EOS, &c.EOSToken}, {f.Unk, &c.UnkToken}, {f.Pad, &c.PadToken},
+		{f.Sep, nil}, {f.Cls, nil}, {f.Mask, nil},
+	} {
 		if t.token == nil {
 			continue
 		}

@@ -46,33 +46,48 @@ type preset struct {
 
 var presets = func() map[string]preset {
 	t := map[string]preset{}
-	for names, p := range map[string]preset{
-		"default": {cuts: []preTokenizer{`[\p{P}\$\+<=>\^~\|]+`, patternGPT2, `\p{N}+`, `[0-9][0-9][0-9]`}},
-		"gpt-2 phi-2 gpt2 mpt olmo jais trillion granite-docling exaone4 modern-bert mellum": {cuts: []preTokenizer{patternGPT2}},
-		"smollm starcoder refact command-r codeshell exaone minerva-7b mellum2":              {cuts: []preTokenizer{digitSplitter{individual: true}, patternGPT2}},
-		"falcon": {cuts: []preTokenizer{runeSplit{isPunct, contiguous}, gpt2Splitter{}, byteCharMap{}, digitSplitter{}, `[0-9][0-9][0-9]`, byteCharUnmap{}}},
-		"llama3 llama-v3 llama-bpe falcon3 falcon-h1 pixtral lfm2": {cuts: []preTokenizer{patternLlama3}, ignoreMerges: true, addBOS: true},
-		"dbrx smaug-bpe glm4 chatglm-bpe":                          {cuts: []preTokenizer{patternLlama3}},
-		"qwen2 deepseek-r1-qwen megrez":                            {cuts: []preTokenizer{patternQwen2}, nfc: true},
-		"stablelm2 hunyuan solar-open grok-2":                      {cuts: []preTokenizer{patternQwen2}},
-		"qwen35":                                                   {cuts: []preTokenizer{patternQwen3_5}, nfc: true},
-		"gpt-4o llama4 kanana2 minimax-m2":                         {cuts: []preTokenizer{patternO200K}},
-		"tekken":                                                   {cuts: []preTokenizer{patternTekken}, ignoreMerges: true, addBOS: true},
-		"deepseek-v3 hunyuan-dense joyai-llm":                      {cuts: []preTokenizer{`\p{N}{1,3}`, patternCJK, patternDeepSeek}},
-		"deepseek-coder":                                           {cuts: []preTokenizer{`[\r\n]`, `\s?\p{L}+`, `\s?\p{P}+`, `[一-龥ࠀ-一가-퟿]+`, `\p{N}`}},
-		"deepseek-llm":                                             {cuts: []preTokenizer{`[\r\n]`, deepseekLetters, `\s?[!-/:-~！-／：-～‘-‟　-。]+`, `\s+$`, `[一-龥ࠀ-一가-퟿]+`, `\p{N}+`}},
-		"seed-coder":                                               {cuts: []preTokenizer{`(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1}| ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+|\s+(?!\S)|\s+`}},
-		"bailingmoe bailingmoe2 llada-moe":                         {cuts: []preTokenizer{`'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+`}},
-	} {
-		for _, name := range strings.Fields(names) {
-			t[name] = p
+	for _, p := range presetList {
+		for _, name := range strings.Fields(p.names) {
+			t[name] = p.preset
 		}
 	}
 	return t
 }()
 
-// deepseekLetters has letters with case, spelled as escapes: some of them are not in NFC.
-const deepseekLetters = `\s?[A-Za-z\u00b5\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u01ba\u01bc-\u01bf\u01c4-\u0293\u0295-\u02af\u0370-\u0373` +
+type cuts = []preTokenizer
+
+var presetList = []struct {
+	names string
+	preset
+}{
+	{"default", preset{cuts: cuts{`[\p{P}\$\+<=>\^~\|]+`, patternGPT2, `\p{N}+`, threeDigits}}},
+	{"gpt-2 gpt2 phi-2 mpt olmo jais trillion granite-docling exaone4 modern-bert mellum", preset{cuts: cuts{patternGPT2}}},
+	{"smollm starcoder refact command-r codeshell exaone minerva-7b mellum2",
+		preset{cuts: cuts{digitSplitter{individual: true}, patternGPT2}}},
+	{"falcon", preset{cuts: cuts{runeSplit{isPunct, contiguous}, patternGPT2, byteCharMap{}, digitSplitter{}, threeDigits, byteCharUnmap{}}}},
+	{"llama-bpe llama3 llama-v3 falcon3 falcon-h1 pixtral lfm2", preset{cuts: cuts{patternLlama3}, ignoreMerges: true, addBOS: true}},
+	{"dbrx smaug-bpe glm4 chatglm-bpe", preset{cuts: cuts{patternLlama3}}},
+	{"qwen2", preset{cuts: cuts{patternQwen2}, nfc: true}},
+	{"qwen35", preset{cuts: cuts{patternQwen3_5}, nfc: true}},
+	{"deepseek-r1-qwen megrez stablelm2 hunyuan solar-open grok-2", preset{cuts: cuts{patternQwen2}}},
+	{"gpt-4o llama4 kanana2 minimax-m2", preset{cuts: cuts{patternO200K}}},
+	{"tekken", preset{cuts: cuts{patternTekken}, ignoreMerges: true, addBOS: true}},
+	{"deepseek-v3 hunyuan-dense joyai-llm", preset{cuts: cuts{`\p{N}{1,3}`, patternCJK, patternDeepSeek}}},
+	{"deepseek-coder", preset{cuts: cuts{`[\r\n]`, `\s?\p{L}+`, `\s?\p{P}+`, eastAsian, `\p{N}`}}},
+	{"deepseek-llm", preset{cuts: cuts{`[\r\n]`, casedLetters, `\s?[!-/:-~！-／：-～‘-‟\u3000-。]+`, `\s+$`, eastAsian, `\p{N}+`}}},
+	{"seed-coder", preset{cuts: cuts{patternSeedCoder}}},
+	{"bailingmoe bailingmoe2 llada-moe", preset{cuts: cuts{patternBailing}}},
+}
+
+const (
+	threeDigits      = `[0-9][0-9][0-9]`
+	eastAsian        = `[一-龥ࠀ-一가-\ud7ff]+`
+	patternSeedCoder = `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1}| ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+|\s+(?!\S)|\s+`
+	patternBailing   = `'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+`
+)
+
+// casedLetters has letters with case, spelled as escapes: some of them are not in NFC.
+const casedLetters = `\s?[A-Za-z\u00b5\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u01ba\u01bc-\u01bf\u01c4-\u0293\u0295-\u02af\u0370-\u0373` +
 	`\u0376\u0377\u037b-\u037d\u037f\u0386\u0388-\u038a\u038c\u038e-\u03a1\u03a3-\u03f5\u03f7-\u0481\u048a-\u052f` +
 	`\u0531-\u0556\u10a0-\u10c5\u13a0-\u13f5\u13f8-\u13fd\u1c90-\u1cba\u1cbd-\u1cbf\u1d00-\u1d2b\u1d6b-\u1d77` +
 	`\u1d79-\u1d9a\u1e00-\u1f15\u1f18-\u1f1d\u1f20-\u1f45\u1f48-\u1f4d\u1f50-\u1f57\u1f59\u1f5b\u1f5d\u1f5f-\u1f7d` +

