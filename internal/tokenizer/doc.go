@@ -15,10 +15,12 @@
 //     it decodes, for every text. What cannot be honoured exactly is refused when the file is loaded, by an error that
 //     names the component: models other than BPE, random dropout, regular expressions that mean something else here.
 //     Truncation and padding are off.
-//  2. A GGUF vocabulary counts as the tokenizer.json that it was made from. tokenizer.ggml.pre names its pre-tokenizers; a
-//     name that is not known is refused.
+//  2. A GGUF vocabulary counts as the tokenizer.json that it was made from. tokenizer.ggml.pre names its pre-tokenizers
+//     (and NFC, for Qwen); a name that is not known is refused. Scores merge as in SentencePiece, equal ones from the left.
+//     add_space_prefix matters for scores only.
 //  3. A Tokenizer does not change after it was loaded, and goroutines may share it. A Decoder is for one of them.
-//  4. A streamed text is Decode's text in parts: only whole code points, and only what later tokens cannot change.
+//  4. A streamed text is Decode's text in parts: only whole code points, and only what later tokens cannot change. (With
+//     byte fallback a run of <0xNN> tokens waits for its end: one bad byte makes all of it U+FFFD.)
 //  5. Text that comes in may be malformed UTF-8 (it then has U+FFFD in it); text that goes out never is.
 //  6. Encode's time grows with the length of the text times, at worst, its logarithm, unless the file brings a regular
 //     expression of its own; those backtrack.
