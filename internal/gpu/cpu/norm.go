@@ -29,9 +29,24 @@ func (a *args) rms(n int) rms {
 	return k
 }
 
+// sumSquares is exact to float64: its error would scale a whole segment, and norms of small segments pass it on many times
+// enlarged (a delta net's output, where q, k and o are normed in a row).
+func sumSquares(x []float32) float64 {
+	var s [4]float64
+	for len(x) >= 4 {
+		a, b, c, d := float64(x[0]), float64(x[1]), float64(x[2]), float64(x[3])
+		s[0], s[1], s[2], s[3] = s[0]+float64(a*a), s[1]+float64(b*b), s[2]+float64(c*c), s[3]+float64(d*d)
+		x = x[4:]
+	}
+	for _, v := range x {
+		s[0] += float64(float64(v) * float64(v))
+	}
+	return (s[0] + s[1]) + (s[2] + s[3])
+}
+
 // segment computes y = x*rsqrt(mean(x²)+eps)*(w+plus).
 func (k *rms) segment(y, x []float32) {
-	s := float32(1 / math.Sqrt(float64(k.level.SumSq(x)/float32(len(x))+k.eps)))
+	s := float32(1 / math.Sqrt(sumSquares(x)/float64(len(x))+float64(k.eps)))
 	if k.w == nil {
 		k.level.Scale(y, x, s)
 	} else {
@@ -77,7 +92,7 @@ func l2Norm(a *args) func() {
 	r := a.dev.region(group, func(lo, hi, _ int) {
 		for at := lo * group; at < hi*group; at += group {
 			seg := x.data[at : at+group]
-			s := float32(1 / math.Sqrt(float64(level.SumSq(seg)+eps)))
+			s := float32(1 / math.Sqrt(sumSquares(seg)+float64(eps)))
 			level.Scale(y.data[at:at+group], seg, s*scale)
 		}
 	})
