@@ -63,12 +63,12 @@ func classify(v *Variant, cfg *modelconf.Config) (*point, error) {
 	if err := p.defaults(m, tree); err != nil {
 		return nil, err
 	}
-	for _, more := range []map[string]string{v.Dims, m.Dims, m.circuit.Dims} {
+	for _, more := range []map[string]string{v.Dims, m.Dims, m.circuit.all.Dims} {
 		for _, name := range slices.Sorted(maps.Keys(more)) {
 			p.pend(name, more[name], func(err error) error { return m.circuit.file.Errorf("dims."+name, "dim %s: %s", name, err) })
 		}
 	}
-	for name, s := range m.circuit.Strings {
+	for name, s := range m.circuit.all.Strings {
 		if _, ok := p.strings[name]; !ok {
 			p.strings[name] = s
 		}
@@ -79,7 +79,7 @@ func classify(v *Variant, cfg *modelconf.Config) (*point, error) {
 	if err := p.settle(); err != nil {
 		return nil, err
 	}
-	for name, text := range m.circuit.Params {
+	for name, text := range m.circuit.all.Params {
 		if _, ok := p.params[name]; ok {
 			continue
 		}

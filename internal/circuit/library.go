@@ -25,15 +25,24 @@ type Library struct {
 
 // Block is a part of a layer: kernels/circuits/blocks/<name>.toml.
 type Block struct {
-	Doc    string               `toml:"doc"`
-	In     []string             `toml:"in"`   // names that must be bound outside
-	Out    []string             `toml:"out"`  // names that are bound outside afterwards
-	Bind   map[string]string    `toml:"bind"` // parts of tensor names, with their defaults
-	States map[string]StateDecl `toml:"state"`
-	Nodes  []NodeDecl           `toml:"node"`
+	Doc      string               `toml:"doc"`
+	In       []string             `toml:"in"`   // names that must be bound outside
+	Out      []string             `toml:"out"`  // names that are bound outside afterwards
+	Bind     map[string]string    `toml:"bind"` // parts of tensor names, with their defaults
+	Defaults                      // of its parameters
+	States   map[string]StateDecl `toml:"state"`
+	Nodes    []NodeDecl           `toml:"node"`
 
 	name string
 	file *kernel.File
+}
+
+// Defaults are values of parameters that nothing before them sets: the config, then its map, then the circuit, then its
+// blocks.
+type Defaults struct {
+	Dims    map[string]string `toml:"dims"`
+	Params  map[string]string `toml:"params"`  // a number or rsqrt(dims)
+	Strings map[string]string `toml:"strings"` // words
 }
 
 // StateDecl declares what a block keeps between steps.
@@ -71,17 +80,16 @@ type WeightDecl struct {
 
 // Circuit lays blocks out: kernels/circuits/<name>.toml.
 type Circuit struct {
-	Doc     string            `toml:"doc"`
-	Dims    map[string]string `toml:"dims"`    // defaults of what the config map does not set
-	Params  map[string]string `toml:"params"`  // a number or rsqrt(dims)
-	Strings map[string]string `toml:"strings"` // defaults of string parameters
-	Begin   []Use             `toml:"begin"`
-	Layers  Layers            `toml:"layers"`
-	End     []Use             `toml:"end"`
-	Unused  []Unused          `toml:"unused"`
+	Doc string `toml:"doc"`
+	Defaults
+	Begin  []Use    `toml:"begin"`
+	Layers Layers   `toml:"layers"`
+	End    []Use    `toml:"end"`
+	Unused []Unused `toml:"unused"`
 
 	name string
 	file *kernel.File
+	all  Defaults // its own and its blocks'
 }
 
 // Layers says which blocks each layer has.
@@ -275,7 +283,32 @@ func (lib *Library) loadCircuits(fsys fs.FS) error {
 	return nil
 }
 
+// inherit adds a block's defaults to those of the circuit. It names a parameter whose default two blocks disagree on.
+func (c *Circuit) inherit(b *Block) (conflict string) {
+	add := func(into, own, more map[string]string) {
+		for name, v := range more {
+			if old, ok := into[name]; !ok {
+				into[name] = v
+			} else if _, mine := own[name]; !mine && old != v {
+				conflict = name
+			}
+		}
+	}
+	add(c.all.Dims, c.Dims, b.Dims)
+	add(c.all.Params, c.Params, b.Params)
+	add(c.all.Strings, c.Strings, b.Strings)
+	return conflict
+}
+
+// copyOf is never nil.
+func copyOf(m map[string]string) map[string]string {
+	out := map[string]string{}
+	maps.Copy(out, m)
+	return out
+}
+
 func (lib *Library) checkCircuit(c *Circuit) error {
+	c.all = Defaults{copyOf(c.Dims), copyOf(c.Params), copyOf(c.Strings)}
 	uses := func(at string, list []Use) error {
 		for i, u := range list {
 			b, ok := lib.Blocks[u.Block]
@@ -286,6 +319,9 @@ func (lib *Library) checkCircuit(c *Circuit) error {
 				if _, ok := b.Bind[k]; !ok {
 					return c.file.Errorf(at+"."+itoa(i)+".bind."+k, "block %s has no bind %s", u.Block, k)
 				}
+			}
+			if name := c.inherit(b); name != "" {
+				return c.file.Errorf(at+"."+itoa(i), "block %s has another default of %s than a block before it; the circuit must set it", u.Block, name)
 			}
 		}
 		return nil

@@ -10,7 +10,6 @@ import (
 	"testing"
 
 	"github.com/metrale/metrale/internal/plan"
-	"github.com/metrale/metrale/internal/tensor"
 )
 
 // part is a sequence's rows in a step of a recurrent kernel.
@@ -233,60 +232,5 @@ func TestGatherRows(t *testing.T) {
 			sameBits(t, fmt.Sprint("row ", i), y[i*33:(i+1)*33], x[at*33:(at+1)*33])
 		}
 		allPoison(t, "y", y[3*33:])
-	})
-}
-
-func TestRouter(t *testing.T) {
-	eachPath(t, func(t *testing.T, d *Device) {
-		for _, c := range []struct {
-			experts, k, renorm int
-			scale              float64
-		}{{8, 2, 1, 1}, {128, 8, 1, 2.5}, {60, 4, 0, 1}, {4, 4, 0, 1}, {1, 1, 1, 1}} {
-			t.Run(fmt.Sprint(c), func(t *testing.T) {
-				const rows = 40
-				rng := rand.New(rand.NewPCG(17, 19))
-				x := normals(rng, rows*c.experts)
-				for i := range x { // ties are common
-					x[i] = float32(math.Round(float64(x[i]) * 2))
-				}
-				r := newRig(t, d, "router", rows, 1, 0)
-				r.floats("logits", plan.In, x, r.rows(), ax("experts", c.experts))
-				axes := plan.Axes{r.rows(), ax("k", c.k)}
-				ids := view[int32](r.arg("ids", plan.Out, tensor.I32, "", 4*axes.Shape().Elems(), axes))
-				got := r.floats("weights", plan.Out, nil, axes...)
-				r.attr("k", c.k).attr("score", "softmax").attr("renorm", c.renorm).attr("scale", c.scale).run()
-				for i := range rows {
-					logits := x[i*c.experts : (i+1)*c.experts]
-					order := make([]int, c.experts)
-					total := 0.0
-					for e := range order {
-						order[e] = e
-						total += math.Exp(float64(logits[e]))
-					}
-					slices.SortStableFunc(order, func(a, b int) int { // falling, lower id first
-						switch {
-						case logits[a] > logits[b]:
-							return -1
-						case logits[a] < logits[b]:
-							return 1
-						}
-						return 0
-					})
-					if c.renorm == 1 {
-						total = 0
-						for _, e := range order[:c.k] {
-							total += math.Exp(float64(logits[e]))
-						}
-					}
-					for j, e := range order[:c.k] {
-						if int(ids[i*c.k+j]) != e {
-							t.Fatalf("row %d: expert %d is %d, want %d", i, j, ids[i*c.k+j], e)
-						}
-						near(t, "weight", got[i*c.k+j:][:1], []float64{c.scale * math.Exp(float64(logits[e])) / total}, tolExp)
-					}
-				}
-				allPoison(t, "weights", got[rows*c.k:])
-			})
-		}
 	})
 }
