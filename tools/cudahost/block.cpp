@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Runs the threads of a block as fibers of one operating system thread, and the blocks of a grid on all processors.
+#include "block.h"
+
+#include <sys/mman.h>
+
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <thread>
+#include <vector>
+
+namespace cudahost {
+namespace {
+
+constexpr size_t kStack = 256 << 10;  // of a fiber; the kernel maps only what is touched
+
+// fiber_switch saves the callee-saved registers and the stack pointer, and takes up another fiber's (System V x86-64).
+extern "C" void cudahost_fiber_switch(void** save, void* load);
+asm(R"(
+.text
+.globl cudahost_fiber_switch
+.hidden cudahost_fiber_switch
+cudahost_fiber_switch:
+  pushq %rbp
+  pushq %rbx
+  pushq %r12
+  pushq %r13
+  pushq %r14
+  pushq %r15
+  movq %rsp, (%rdi)
+  movq %rsi, %rsp
+  popq %r15
+  popq %r14
+  popq %r13
+  popq %r12
+  popq %rbx
+  popq %rbp
+  ret
+)");
+
+enum State { kReady, kBarrier, kWarp, kDone };
+
+struct Fiber {
+  Place place;
+  void* sp;
+  State state;
+  uint64_t result[32];  // of its last exchange
+};
+
+// Warp holds what the lanes that wait in an exchange gave.
+struct Warp {
+  uint64_t slot[32];
+  unsigned arrived;
+};
+
+// Worker is an operating system thread's block.
+struct Worker {
+  void* scheduler;
+  std::vector<Fiber> fibers;
+  std::vector<Warp> warps;
+  std::vector<char> shared;
+  char* stacks = nullptr;
+  size_t num_stacks = 0;
+  int current = 0;
+  int done = 0, at_barrier = 0;
+  const Entry* entry;
+  void** params;
+};
+
+thread_local Worker worker;
+thread_local Place* place;
+
+void yield() {
+  Fiber& f = worker.fibers[worker.current];
+  cudahost_fiber_switch(&f.sp, worker.scheduler);
+  place = &worker.fibers[worker.current].place;
+}
+
+void fiber_main() {
+  Worker& w = worker;
+  w.entry->call(w.params);
+  w.fibers[w.current].state = kDone;
+  w.done++;
+  yield();
+  abort();
+}
+
+// prepare puts a fiber at the start of fiber_main.
+void prepare(Worker& w, int i) {
+  void** top = reinterpret_cast<void**>(w.stacks + (size_t(i) + 1) * kStack);
+  *--top = nullptr;  // keeps the stack 16-byte aligned at fiber_main's entry
+  *--top = reinterpret_cast<void*>(fiber_main);
+  for (int r = 0; r < 6; r++) *--top = nullptr;
+  w.fibers[i].sp = top;
+  w.fibers[i].state = kReady;
+}
+
+void stuck(const Worker& w) {
+  fprintf(stderr, "kernel %s: block (%u, %u, %u) is stuck: %d of %zu threads done, %d at a barrier\n", w.entry->name, place->block_idx.x,
+          place->block_idx.y, place->block_idx.z, w.done, w.fibers.size(), w.at_barrier);
+  abort();
+}
+
+void run_block(const Entry* e, void** params, dim3 grid, dim3 block, dim3 at, size_t shared) {
+  Worker& w = worker;
+  const int n = int(block.x * block.y * block.z);
+  if (w.num_stacks < size_t(n)) {
+    if (w.stacks) munmap(w.stacks, w.num_stacks * kStack);
+    w.stacks = static_cast<char*>(mmap(nullptr, n * kStack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+    if (w.stacks == MAP_FAILED) abort();
+    w.num_stacks = n;
+  }
+  w.fibers.resize(n);
+  w.warps.assign((n + 31) / 32, Warp{});
+  w.shared.assign(shared + 128, char(0xA5));  // what nobody wrote is not zero
+  w.entry = e, w.params = params, w.done = w.at_barrier = 0;
+  void* dynamic = reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(w.shared.data()) + 127) & ~uintptr_t(127));
+  for (int i = 0; i < n; i++) {
+    unsigned t = unsigned(i);
+    w.fibers[i].place = Place{dim3(t % block.x, t / block.x % block.y, t / (block.x * block.y)), at, block, grid, dynamic};
+    prepare(w, i);
+  }
+  while (w.done < n) {
+    bool moved = false;
+    for (int i = 0; i < n; i++) {
+      if (w.fibers[i].state != kReady) continue;
+      moved = true;
+      w.current = i;
+      place = &w.fibers[i].place;
+      cudahost_fiber_switch(&w.scheduler, w.fibers[i].sp);
+    }
+    if (w.at_barrier > 0 && w.at_barrier + w.done == n) {  // threads that left count as arrived
+      moved = true;
+      w.at_barrier = 0;
+      for (Fiber& f : w.fibers)
+        if (f.state == kBarrier) f.state = kReady;
+    }
+    if (!moved) stuck(w);
+  }
+}
+
+}  // namespace
+
+extern "C" Place* cudahost_place() { return place; }
+
+extern "C" void cudahost_barrier() {
+  worker.fibers[worker.current].state = kBarrier;
+  worker.at_barrier++;
+  yield();
+}
+
+extern "C" const uint64_t* cudahost_exchange(unsigned mask, uint64_t value) {
+  Worker& w = worker;
+  const int lane = w.current & 31, first = w.current - lane;
+  const int there = int(w.fibers.size()) - first;
+  if (there < 32) mask &= (1u << there) - 1;
+  Fiber* lanes = &w.fibers[first];
+  Warp& warp = w.warps[first / 32];
+  warp.slot[lane] = value;
+  warp.arrived |= 1u << lane;
+  if ((warp.arrived & mask) != mask) {
+    lanes[lane].state = kWarp;
+    yield();
+    return w.fibers[w.current].result;
+  }
+  warp.arrived &= ~mask;
+  for (int l = 0; l < 32; l++) {
+    if (!(mask >> l & 1)) continue;
+    memcpy(lanes[l].result, warp.slot, sizeof warp.slot);
+    lanes[l].state = kReady;
+  }
+  return lanes[lane].result;
+}
+
+void run_grid(const Entry* e, void** params, dim3 grid, dim3 block, size_t shared) {
+  const uint64_t blocks = uint64_t(grid.x) * grid.y * grid.z;
+  std::atomic<uint64_t> next{0};
+  auto work = [&] {
+    for (uint64_t b; (b = next++) < blocks;)
+      run_block(e, params, grid, block, dim3(unsigned(b % grid.x), unsigned(b / grid.x % grid.y), unsigned(b / grid.x / grid.y)), shared);
+  };
+  const unsigned cores = blocks < 4 ? 1 : std::thread::hardware_concurrency();
+  std::vector<std::thread> more;
+  for (unsigned i = 1; i < cores; i++) more.emplace_back(work);
+  work();
+  for (auto& t : more) t.join();
+}
+
+}  // namespace cudahost

@@ -1,0 +1,8 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+#pragma once
+#include "cuda_host.h"
+
+namespace cudahost {
+// run_grid computes a launch and returns when it is done.
+void run_grid(const Entry* e, void** params, dim3 grid, dim3 block, size_t shared);
+}  // namespace cudahost
