@@ -23,7 +23,8 @@ type point struct {
 	dims    map[string]int64
 	params  map[string]float64
 	strings map[string]string
-	kinds   []string // of each layer, where the config lists them
+	kinds   map[string][]string        // of each layer, by part, where the config lists them
+	kindsAt map[string]*modelconf.Node // the key that lists them
 	tables  map[string][]float32
 	where   map[string]*modelconf.Node // the key that set a dim
 	ropeAt  map[string]*modelconf.Node // keys that rope.go reads
@@ -40,7 +41,7 @@ type pendingDim struct {
 // classify reads a config by its variant's map.
 func classify(v *Variant, cfg *modelconf.Config) (*point, error) {
 	p := &point{variant: v, dims: map[string]int64{}, params: map[string]float64{}, strings: map[string]string{},
-		tables: map[string][]float32{}, where: map[string]*modelconf.Node{}, ropeAt: map[string]*modelconf.Node{}}
+		kinds: map[string][]string{}, kindsAt: map[string]*modelconf.Node{}, tables: map[string][]float32{}, where: map[string]*modelconf.Node{}, ropeAt: map[string]*modelconf.Node{}}
 	tree := cfg.Tree
 	if v.Wraps != "" {
 		inner, ok := tree.Child(v.Wraps)
@@ -212,9 +213,12 @@ func (p *point) layerKinds(k placedKey, n *modelconf.Node) error {
 		if !ok || !slices.Contains(k.Kinds, s) {
 			return refuse(e, "%s is %s; supported is %s", e.Path(), literal(e), strings.Join(k.Kinds, ", "))
 		}
-		p.kinds = append(p.kinds, s)
+		if ours, ok := k.Allow[s]; ok {
+			s = ours
+		}
+		p.kinds[k.Part] = append(p.kinds[k.Part], s)
 	}
-	p.where["kinds"] = n
+	p.kindsAt[k.Part] = n
 	return nil
 }
 

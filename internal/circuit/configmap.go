@@ -50,7 +50,7 @@ type Key struct {
 	Switch  string   `toml:"switch"`  // true or false, as the dim 1 or 0
 	Param   string   `toml:"param"`   // a number
 	Variant string   `toml:"variant"` // a string, one of Allow's keys
-	Kinds   []string `toml:"kinds"`   // a list of layer kinds, these
+	Kinds   []string `toml:"kinds"`   // a list of a layer part's kinds, these
 	Rope    bool     `toml:"rope"`    // read by rope.go
 	Accept  []any    `toml:"accept"`  // only these values (or null); Why says what is missing for others
 	Ignore  string   `toml:"ignore"`  // has no effect; says why
@@ -58,7 +58,8 @@ type Key struct {
 
 	Alias   []string          `toml:"alias"`   // other spellings of the key
 	Also    []string          `toml:"also"`    // further switches that it sets
-	Allow   map[string]string `toml:"allow"`   // of Variant: the config's word → ours
+	Part    string            `toml:"part"`    // of Kinds: the layer part
+	Allow   map[string]string `toml:"allow"`   // of Variant and Kinds: the config's word → ours
 	Default any               `toml:"default"` // where the key is absent; an expression, for a dim
 	Null    *int64            `toml:"null"`    // what null stands for; absence unless given
 	Min     *int64            `toml:"min"`     // of a dim; 1 unless given

@@ -40,7 +40,7 @@ func Instantiate(lib *Library, cfg *modelconf.Config) (*Instance, error) {
 	}
 	b := &builder{lib: lib, p: p, c: v.mapped().circuit, names: map[string]int{}, versions: map[string]int{},
 		in: &Instance{Circuit: v.mapped().circuit.name, ModelType: v.ModelType, Prefixes: v.Prefixes}}
-	if err := b.build(cfg); err != nil {
+	if err := b.build(); err != nil {
 		return nil, err
 	}
 	if err := b.in.Verify(); err != nil {
@@ -69,11 +69,12 @@ type builder struct {
 	bind   *strings.Replacer
 }
 
-func (b *builder) build(cfg *modelconf.Config) error {
+func (b *builder) build() error {
 	for _, name := range slices.Sorted(maps.Keys(b.p.dims)) {
 		b.in.Dims = append(b.in.Dims, plan.Dim{Name: name, Size: b.p.dims[name]})
 	}
-	if err := b.layerKinds(cfg); err != nil {
+	kinds, err := b.layerKinds()
+	if err != nil {
 		return err
 	}
 	for _, name := range slices.Sorted(maps.Keys(b.p.tables)) {
@@ -85,6 +86,9 @@ func (b *builder) build(cfg *modelconf.Config) error {
 			return b.c.file.Errorf("unused", "%s: %s", u.Match, err)
 		}
 		if on {
+			if u.Match, err = b.fill(u.Match); err != nil {
+				return b.c.file.Errorf("unused", "%s: %s", u.Match, err)
+			}
 			b.in.Unused = append(b.in.Unused, u)
 		}
 	}
@@ -93,10 +97,12 @@ func (b *builder) build(cfg *modelconf.Config) error {
 			return err
 		}
 	}
-	for i, kind := range b.in.Kinds {
-		for _, u := range b.c.Layers.Kind[kind] {
-			if err := b.place(u, i); err != nil {
-				return err
+	for i := range b.in.Kinds {
+		for part := range kinds {
+			for _, u := range b.c.Layers.Kind[kinds[part][i]] {
+				if err := b.place(u, i); err != nil {
+					return err
+				}
 			}
 		}
 	}
@@ -112,40 +118,24 @@ func (b *builder) build(cfg *modelconf.Config) error {
 	return nil
 }
 
-// layerKinds decides what each layer is.
-func (b *builder) layerKinds(cfg *modelconf.Config) error {
-	l := b.c.Layers
-	n, ok := b.p.dims[l.Count]
-	if !ok {
-		return b.c.file.Errorf("layers.count", "there is no dim %s", l.Count)
-	}
-	if b.p.kinds != nil {
-		if at := b.p.where["kinds"]; int64(len(b.p.kinds)) != n {
-			return at.Errorf("%s has %d entries for %d layers", at.Path(), len(b.p.kinds), n)
+// fill replaces {expressions} over dims in a tensor's name. {P} and {R} wait for the checkpoint.
+func (b *builder) fill(name string) (string, error) {
+	out := ""
+	for {
+		before, rest, ok := strings.Cut(name, "{")
+		if out += before; !ok {
+			return out, nil
 		}
-		for _, k := range b.p.kinds {
-			if l.Kind[k] == nil {
-				return b.c.file.Errorf("layers.kind", "the circuit has no layer kind %s", k)
-			}
+		expr, after, _ := strings.Cut(rest, "}")
+		if expr == "P" || expr == "R" {
+			out += "{" + expr + "}"
+		} else if v, err := tensor.Eval(expr, b.p.dims); err != nil {
+			return name, err
+		} else {
+			out += fmt.Sprint(v)
 		}
-		b.in.Kinds = b.p.kinds
-		return nil
+		name = after
 	}
-	only := slices.Sorted(maps.Keys(l.Kind))[0]
-	for i := range n {
-		kind := only
-		if l.Every != nil {
-			every := b.p.dims[l.Every.Dim]
-			if every < 1 {
-				return b.c.file.Errorf("layers.every", "dim %s is %d", l.Every.Dim, every)
-			}
-			if kind = l.Every.Else; (i+1)%every == 0 {
-				kind = l.Every.Kind
-			}
-		}
-		b.in.Kinds = append(b.in.Kinds, kind)
-	}
-	return nil
 }
 
 // place adds a block's nodes.

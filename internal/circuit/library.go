@@ -92,21 +92,6 @@ type Circuit struct {
 	all  Defaults // its own and its blocks'
 }
 
-// Layers says which blocks each layer has.
-type Layers struct {
-	Path  string           `toml:"path"`  // {L} of tensor names; {i} is the layer
-	Count string           `toml:"count"` // the dim that counts them
-	Every *Every           `toml:"every"` // kinds where the config does not list them
-	Kind  map[string][]Use `toml:"kind"`
-}
-
-// Every gives each Dim-th layer one kind and the others another.
-type Every struct {
-	Dim  string `toml:"dim"`
-	Kind string `toml:"kind"`
-	Else string `toml:"else"`
-}
-
 // Use places a block.
 type Use struct {
 	Block string            `toml:"use"`
@@ -117,7 +102,7 @@ type Use struct {
 
 // Unused names tensors that a checkpoint may have and the circuit does not read.
 type Unused struct {
-	Match string `toml:"match"` // * stands for any text
+	Match string `toml:"match"` // * stands for any text, {expression} for its value
 	When  string `toml:"when"`
 	Why   string `toml:"why"`
 }
@@ -332,21 +317,12 @@ func (lib *Library) checkCircuit(c *Circuit) error {
 	if err := uses("end", c.End); err != nil {
 		return err
 	}
-	if len(c.Layers.Kind) == 0 || c.Layers.Count == "" || c.Layers.Path == "" {
-		return c.file.Errorf("layers", "layers need path, count and at least one kind")
-	}
 	for kind, list := range c.Layers.Kind {
 		if err := uses("layers.kind."+kind, list); err != nil {
 			return err
 		}
 	}
-	if e := c.Layers.Every; e != nil && (c.Layers.Kind[e.Kind] == nil || c.Layers.Kind[e.Else] == nil) {
-		return c.file.Errorf("layers.every", "%s or %s is no layer kind", e.Kind, e.Else)
-	}
-	if c.Layers.Every == nil && len(c.Layers.Kind) > 1 {
-		return c.file.Errorf("layers", "several layer kinds need every")
-	}
-	return nil
+	return c.Layers.check(c)
 }
 
 // ModelTypes are the model_types that are mapped, sorted.
