@@ -18,6 +18,7 @@ import (
 	"sync"
 
 	"github.com/metrale/metrale/internal/diag"
+	"github.com/metrale/metrale/internal/kernel"
 )
 
 // Index is bin/<class>/index.json.
@@ -50,14 +51,18 @@ type Options struct {
 
 // Build compiles a class and writes its objects and index below Root/bin.
 func Build(ctx context.Context, class string, o Options) (*Index, error) {
-	h, err := ReadHardware(o.Root, class)
+	tree, err := kernel.Load(os.DirFS(o.Root))
 	if err != nil {
 		return nil, err
+	}
+	h := tree.Classes[class]
+	if h == nil {
+		return nil, diag.Errorf(diag.NotFound, "no hardware class %q: %s/HARDWARE.toml is missing", class, class)
 	}
 	if h.Abstract {
 		return nil, diag.Errorf(diag.Invalid, "class %s is abstract: build a class that inherits from it", class)
 	}
-	if h.Vendor != "nvidia" {
+	if h.Vendor != kernel.NVIDIA {
 		return nil, diag.Errorf(diag.Unsupported, "class %s: this build compiles for vendor nvidia only, not %q", class, h.Vendor)
 	}
 	nvcc, version, err := compiler(ctx, o.Nvcc)
@@ -93,7 +98,7 @@ func Build(ctx context.Context, class string, o Options) (*Index, error) {
 
 type builder struct {
 	o             Options
-	h             *Hardware
+	h             *kernel.Class
 	nvcc, version string
 	dir           string
 	old           *Index
@@ -102,13 +107,13 @@ type builder struct {
 
 // one compiles a source unless the index has its hash.
 func (b *builder) one(ctx context.Context, s Source) (Object, error) {
-	hash, err := Closure(b.o.Root, s.Path, b.h.Arch, b.version, b.h.Flags)
+	hash, err := Closure(b.o.Root, s.Path, b.h.Arch, b.version, b.h.Build.Flags)
 	if err != nil {
 		return Object{}, err
 	}
 	out := filepath.Join(b.dir, s.Name+".cubin")
 	if have, ok := b.old.Kernels[s.Name]; ok && have.Hash == hash && exists(out) {
-		b.log("%s/%s: unchanged", b.h.Class, s.Name)
+		b.log("%s/%s: unchanged", b.h.Name, s.Name)
 		return have, nil
 	}
 	tmp, err := os.MkdirTemp(b.dir, ".build-")
@@ -117,7 +122,7 @@ func (b *builder) one(ctx context.Context, s Source) (Object, error) {
 	}
 	defer os.RemoveAll(tmp)
 	cubin := filepath.Join(tmp, "o.cubin")
-	args := append([]string{"-cubin", "-arch=" + b.h.Arch, "-Xptxas", "-v", "-I", filepath.Join(b.o.Root, "include")}, b.h.Flags...)
+	args := append([]string{"-cubin", "-arch=" + b.h.Arch, "-Xptxas", "-v", "-I", filepath.Join(b.o.Root, "include")}, b.h.Build.Flags...)
 	args = append(args, "-o", cubin, filepath.Join(b.o.Root, s.Path))
 	cmd := exec.CommandContext(ctx, b.nvcc, args...)
 	var report bytes.Buffer
@@ -127,15 +132,15 @@ func (b *builder) one(ctx context.Context, s Source) (Object, error) {
 	}
 	entries := parsePtxas(report.String())
 	for name, u := range entries {
-		if u.SpillBytes > b.h.SpillBytes {
-			return Object{}, diag.Errorf(diag.Format, "%s: entry %s spills %d bytes, the ceiling of class %s is %d", s.Path, name, u.SpillBytes, b.h.Class, b.h.SpillBytes)
+		if u.SpillBytes > b.h.Build.SpillBytes {
+			return Object{}, diag.Errorf(diag.Format, "%s: entry %s spills %d bytes, the ceiling of class %s is %d", s.Path, name, u.SpillBytes, b.h.Name, b.h.Build.SpillBytes)
 		}
 	}
 	data, err := os.ReadFile(cubin)
 	if err != nil {
 		return Object{}, err
 	}
-	b.log("%s/%s: %d bytes, %d entries", b.h.Class, s.Name, len(data), len(entries))
+	b.log("%s/%s: %d bytes, %d entries", b.h.Name, s.Name, len(data), len(entries))
 	return Object{Hash: hash, Bytes: len(data), Entries: entries}, writeAtomic(out, data)
 }
 

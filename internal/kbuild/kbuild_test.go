@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/metrale/metrale/internal/kernel"
 )
 
 // tree writes files below a new folder.
@@ -31,17 +33,17 @@ const leaf = "[hardware]\nclass = \"leaf\"\nvendor = \"nvidia\"\narch = \"sm_90a
 
 func TestClassesInheritSourcesAndFlags(t *testing.T) {
 	root := tree(t, map[string]string{
-		"base/HARDWARE.toml": base, "leaf/HARDWARE.toml": leaf,
+		"DEVICES.toml": "", "base/HARDWARE.toml": base, "leaf/HARDWARE.toml": leaf,
 		"base/common/a/x.cu": "1", "base/common/a/y.cu": "2", "leaf/common/a/y.cu": "3", "leaf/common/b/y.cu": "4",
 	})
-	h, err := ReadHardware(root, "leaf")
+	tree, err := kernel.Load(os.DirFS(root))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := strings.Join(h.Flags, " "); got != "-O3 -G" {
+	if got := strings.Join(tree.Classes["leaf"].Build.Flags, " "); got != "-O3 -G" {
 		t.Errorf("flags %q, want the ancestor's first", got)
 	}
-	list, err := Sources(root, h)
+	list, err := Sources(root, tree.Classes["leaf"])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,23 +53,6 @@ func TestClassesInheritSourcesAndFlags(t *testing.T) {
 	}
 	if want := "a.x=base/common/a/x.cu a.y=leaf/common/a/y.cu b.y=leaf/common/b/y.cu"; strings.Join(got, " ") != want {
 		t.Errorf("sources %v, want %s", got, want)
-	}
-}
-
-func TestHardwareFaultsNameTheirPlace(t *testing.T) {
-	for name, c := range map[string]struct{ toml, want string }{
-		"unknown key":     {strings.Replace(leaf, "arch", "arhc", 1), `HARDWARE.toml:4:1: unknown key "hardware/arhc"`},
-		"wrong type":      {strings.Replace(leaf, `"sm_90a"`, "90", 1), "HARDWARE.toml:4"},
-		"missing arch":    {strings.Replace(leaf, "arch = \"sm_90a\"\n", "", 1), "hardware.arch is missing"},
-		"other folder":    {strings.Replace(leaf, `class = "leaf"`, `class = "leap"`, 1), `class is "leap", its folder "leaf"`},
-		"unknown parent":  {strings.Replace(leaf, `"base"`, `"bass"`, 1), `no hardware class "bass"`},
-		"its own parent":  {strings.Replace(leaf, `"base"`, `"leaf"`, 1), "inherits from itself"},
-		"parent's vendor": {strings.Replace(leaf, `"nvidia"`, `"amd"`, 1), "inherits from base"},
-	} {
-		root := tree(t, map[string]string{"base/HARDWARE.toml": base, "leaf/HARDWARE.toml": c.toml})
-		if _, err := ReadHardware(root, "leaf"); err == nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: error %v, want one with %q", name, err, c.want)
-		}
 	}
 }
 
@@ -115,7 +100,7 @@ echo code > "$2"
 `
 
 func TestBuildIsIncrementalAndRefusesSpills(t *testing.T) {
-	root := tree(t, map[string]string{"base/HARDWARE.toml": base, "leaf/HARDWARE.toml": leaf, "base/common/a/k.cu": "k",
+	root := tree(t, map[string]string{"DEVICES.toml": "", "base/HARDWARE.toml": base, "leaf/HARDWARE.toml": leaf, "base/common/a/k.cu": "k",
 		"nvcc": strings.ReplaceAll(fakeNvcc, "SPILL", "0"), "spilling": strings.ReplaceAll(fakeNvcc, "SPILL", "8")})
 	o := Options{Root: root, Nvcc: filepath.Join(root, "nvcc")}
 	for range 2 {

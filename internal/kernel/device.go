@@ -15,7 +15,7 @@ type Device struct {
 }
 
 // loadDevices reads DEVICES.toml. A class that the tree does not have yet is allowed: its plans are the cpu class's.
-func loadDevices(fsys fs.FS, _ *Tree) (map[string]*Device, error) {
+func loadDevices(fsys fs.FS) (map[string]*Device, error) {
 	var doc struct {
 		Device map[string]*Device `toml:"device"`
 	}

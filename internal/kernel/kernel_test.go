@@ -24,9 +24,11 @@ source = "a test"
 `
 	base = `[hardware]
 class = "base"
+vendor = "any"
 
 [build]
 flags = ["-O3"]
+spill_bytes = 8
 
 [defaults]
 kv = "f16"
@@ -34,6 +36,7 @@ page_size = 16
 `
 	leaf = `[hardware]
 class = "leaf"
+vendor = "any"
 inherits = "base"
 `
 	families = `[formats]
@@ -81,7 +84,7 @@ func TestClassesInherit(t *testing.T) {
 		t.Fatal(err)
 	}
 	b, l := tree.Classes["base"], tree.Classes["leaf"]
-	if l.Defaults != b.Defaults || l.Inherits != "base" {
+	if l.Defaults != b.Defaults || l.Inherits != "base" || !slices.Equal(l.Chain, []string{"leaf", "base"}) || l.Build.SpillBytes != 8 || len(l.Build.Flags) != 1 {
 		t.Errorf("leaf %+v", l)
 	}
 	if b.Kernels["scale"].Attr("eps").Type != "float" || l.Kernels["scale"].Attr("eps").Type != "int" {
@@ -114,14 +117,18 @@ func TestManifestFaultsAreNamed(t *testing.T) {
 	}
 	const fam = "base/common/KERNEL_FAMILIES.toml"
 	for _, c := range []struct{ file, text, want string }{
-		{"base/HARDWARE.toml", edit(base, "[build]", "[bild]"), `base/HARDWARE.toml:4:2: unknown key bild`},
+		{"base/HARDWARE.toml", edit(base, "[build]", "[bild]"), `base/HARDWARE.toml:5:2: unknown key bild`},
 		{"base/HARDWARE.toml", edit(base, `"base"`, `"bass"`), `base/HARDWARE.toml:2:1: class "bass" lies in folder base`},
-		{"base/HARDWARE.toml", edit(base, `"f16"`, `"f17"`), `base/HARDWARE.toml:8:1: "f17" is no element type`},
-		{"base/HARDWARE.toml", edit(base, `16`, `0`), `base/HARDWARE.toml:8:1`},
-		{"base/HARDWARE.toml", base + "kv = 3\n", `base/HARDWARE.toml:10:1`},
-		{"base/HARDWARE.toml", base + "x = = 3\n", `base/HARDWARE.toml:10`},
-		{"leaf/HARDWARE.toml", edit(leaf, `"base"`, `"none"`), `leaf/HARDWARE.toml:3:1: class leaf inherits "none", which is no class`},
-		{"leaf/HARDWARE.toml", edit(leaf, `"base"`, `"leaf"`), `leaf/HARDWARE.toml:3:1: class leaf inherits itself`},
+		{"base/HARDWARE.toml", edit(base, `"f16"`, `"f17"`), `base/HARDWARE.toml:10:1: "f17" is no element type`},
+		{"base/HARDWARE.toml", edit(base, `16`, `0`), `base/HARDWARE.toml:10:1`},
+		{"base/HARDWARE.toml", base + "kv = 3\n", `base/HARDWARE.toml:12:1`},
+		{"base/HARDWARE.toml", base + "x = = 3\n", `base/HARDWARE.toml:12`},
+		{"base/HARDWARE.toml", edit(base, `"any"`, `"acme"`), `base/HARDWARE.toml:3:1: vendor "acme"; it is any, nvidia or amd`},
+		{"base/HARDWARE.toml", edit(base, `"any"`, `"nvidia"`), `base/HARDWARE.toml:1:2: class base has no arch to compile for`},
+		{"base/HARDWARE.toml", edit(base, `"any"`, "\"nvidia\"\narch = \"gfx90a\""), `base/HARDWARE.toml:4:1: "gfx90a" is no architecture of vendor nvidia`},
+		{"leaf/HARDWARE.toml", edit(leaf, `"any"`, "\"amd\"\narch = \"gfx1151\""), `leaf/HARDWARE.toml:3:1: class leaf of vendor amd inherits from base of vendor any`},
+		{"leaf/HARDWARE.toml", edit(leaf, `"base"`, `"none"`), `leaf/HARDWARE.toml:4:1: class leaf inherits "none", which is no class`},
+		{"leaf/HARDWARE.toml", edit(leaf, `"base"`, `"leaf"`), `leaf/HARDWARE.toml:4:1: class leaf inherits itself`},
 		{fam, edit(families, `name = "norm"`, `name = ""`), fam + `:4:3: family "" has no name of its own`},
 		{fam, edit(families, `kind = "runtime"`, `kind = "magic"`), fam + `:8:11: parameter group has kind "magic"; it is runtime, compile, policy or numerics`},
 		{fam, edit(families, `family = "norm"`, `family = "norms"`), fam + `:14:1: kernel scale is of family "norms", which is not declared`},

@@ -4,7 +4,7 @@ package kernel
 
 import (
 	"io/fs"
-	"path"
+	"maps"
 	"slices"
 	"strconv"
 
@@ -16,24 +16,6 @@ import (
 type Tree struct {
 	Classes map[string]*Class
 	Devices map[string]*Device
-}
-
-// Class is a hardware class with what it inherits already merged in. One without kernels cannot run plans yet.
-type Class struct {
-	Name     string
-	Inherits string
-	Abstract bool // only inherited from
-	Defaults Defaults
-	Families map[string]*Family
-	Kernels  map[string]*Kernel
-	// Fusions are the class's FUSIONS.toml and its ancestors', nearest first; circuit reads them.
-	Fusions []string
-}
-
-// Defaults are a class's serving defaults.
-type Defaults struct {
-	KV       string `toml:"kv"`        // element type of paged K and V
-	PageSize int64  `toml:"page_size"` // tokens in a KV page
 }
 
 // Family is one algorithm for one class of ops.
@@ -130,98 +112,18 @@ func (k *Kernel) Attr(name string) *Attr {
 
 // Load reads DEVICES.toml and every class folder (one with a HARDWARE.toml).
 func Load(fsys fs.FS) (*Tree, error) {
-	t := &Tree{Classes: map[string]*Class{}}
-	files, err := fs.Glob(fsys, "*/HARDWARE.toml")
+	raw, err := readHardware(fsys)
 	if err != nil {
-		return nil, diag.Errorf(diag.IO, "kernel tree: %w", err)
+		return nil, err
 	}
-	raw := map[string]*hardwareFile{}
-	for _, name := range files {
-		h := &hardwareFile{}
-		if h.file, err = ReadTOML(fsys, name, h); err != nil {
-			return nil, err
-		}
-		if want := path.Dir(name); h.Hardware.Class != want {
-			return nil, h.file.Errorf("hardware.class", "class %q lies in folder %s", h.Hardware.Class, want)
-		}
-		raw[h.Hardware.Class] = h
-	}
-	for _, name := range files {
-		if _, err := t.class(fsys, raw, path.Dir(name), nil); err != nil {
+	t := &Tree{Classes: map[string]*Class{}}
+	for _, name := range slices.Sorted(maps.Keys(raw)) {
+		if _, err := t.class(fsys, raw, name, nil); err != nil {
 			return nil, err
 		}
 	}
-	t.Devices, err = loadDevices(fsys, t)
+	t.Devices, err = loadDevices(fsys)
 	return t, err
-}
-
-// hardwareFile is a HARDWARE.toml; [build] is kbuild's.
-type hardwareFile struct {
-	Hardware struct {
-		Class    string `toml:"class"`
-		Vendor   string `toml:"vendor"`
-		Arch     string `toml:"arch"`
-		Inherits string `toml:"inherits"`
-		Abstract bool   `toml:"abstract"`
-	} `toml:"hardware"`
-	Build    map[string]any `toml:"build"`
-	Defaults Defaults       `toml:"defaults"`
-
-	file *File
-}
-
-// class resolves a class after its parent.
-func (t *Tree) class(fsys fs.FS, raw map[string]*hardwareFile, name string, chain []string) (*Class, error) {
-	if c, ok := t.Classes[name]; ok {
-		return c, nil
-	}
-	h := raw[name]
-	c := &Class{Name: name, Inherits: h.Hardware.Inherits, Abstract: h.Hardware.Abstract, Defaults: h.Defaults,
-		Families: map[string]*Family{}, Kernels: map[string]*Kernel{}}
-	if c.Inherits != "" {
-		if raw[c.Inherits] == nil {
-			return nil, h.file.Errorf("hardware.inherits", "class %s inherits %q, which is no class", name, c.Inherits)
-		}
-		if slices.Contains(chain, name) {
-			return nil, h.file.Errorf("hardware.inherits", "class %s inherits itself", name)
-		}
-		parent, err := t.class(fsys, raw, c.Inherits, append(chain, name))
-		if err != nil {
-			return nil, err
-		}
-		for k, v := range parent.Families {
-			c.Families[k] = v
-		}
-		for k, v := range parent.Kernels {
-			c.Kernels[k] = v
-		}
-		c.Fusions = parent.Fusions
-		if c.Defaults.KV == "" {
-			c.Defaults.KV = parent.Defaults.KV
-		}
-		if c.Defaults.PageSize == 0 {
-			c.Defaults.PageSize = parent.Defaults.PageSize
-		}
-	}
-	if f := name + "/common/KERNEL_FAMILIES.toml"; exists(fsys, f) {
-		if err := c.families(fsys, f); err != nil {
-			return nil, err
-		}
-	}
-	if f := name + "/common/FUSIONS.toml"; exists(fsys, f) {
-		c.Fusions = append([]string{f}, c.Fusions...)
-	}
-	t.Classes[name] = c
-	if len(c.Kernels) == 0 {
-		return c, nil
-	}
-	if _, ok := tensor.ParseDType(c.Defaults.KV); !ok {
-		return nil, h.file.Errorf("defaults.kv", "%q is no element type", c.Defaults.KV)
-	}
-	if c.Defaults.PageSize < 1 {
-		return nil, h.file.Errorf("defaults.page_size", "a page needs at least one token")
-	}
-	return c, nil
 }
 
 func exists(fsys fs.FS, name string) bool {

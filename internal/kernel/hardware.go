@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package kernel
+
+import (
+	"io/fs"
+	"path"
+	"regexp"
+	"slices"
+
+	"github.com/metrale/metrale/internal/diag"
+	"github.com/metrale/metrale/internal/tensor"
+)
+
+// Vendors of devices; each has a compiler of its own.
+const (
+	AnyVendor = "any" // kernels are Go
+	NVIDIA    = "nvidia"
+	AMD       = "amd"
+)
+
+// archs is how a vendor writes the architecture that code is compiled for.
+var archs = map[string]*regexp.Regexp{
+	AnyVendor: regexp.MustCompile(`^$`),
+	NVIDIA:    regexp.MustCompile(`^sm_\d{2,3}[af]?$`),
+	AMD:       regexp.MustCompile(`^gfx[0-9a-f]{3,4}$`),
+}
+
+// Class is a hardware class with what it inherits already merged in. One without kernels cannot run plans yet.
+type Class struct {
+	Name     string
+	Vendor   string
+	Arch     string   // that its sources are compiled for: sm_90a, gfx1151; "" where kernels are Go
+	Inherits string   // its parent, or ""
+	Chain    []string // itself and its ancestors, nearest first
+	Abstract bool     // only inherited from
+	Partial  bool     // some ops have no kernel yet: circuits that need them are refused
+	Build    Build
+	Defaults Defaults
+	Families map[string]*Family
+	Kernels  map[string]*Kernel
+	// Fusions are the class's FUSIONS.toml and its ancestors', nearest first; circuit reads them.
+	Fusions []string
+}
+
+// Build says how a class's sources are compiled.
+type Build struct {
+	Flags      []string // of the compiler; an ancestor's come first
+	SpillBytes int      // an entry that spills more, and whose manifest allows no more, fails the build
+}
+
+// Defaults are a class's serving defaults.
+type Defaults struct {
+	KV       string `toml:"kv"`        // element type of paged K and V
+	PageSize int64  `toml:"page_size"` // tokens in a KV page
+}
+
+// hardwareFile is a HARDWARE.toml.
+type hardwareFile struct {
+	Hardware struct {
+		Class    string `toml:"class"`
+		Vendor   string `toml:"vendor"`
+		Arch     string `toml:"arch"`
+		Inherits string `toml:"inherits"`
+		Abstract bool   `toml:"abstract"`
+		Partial  bool   `toml:"partial"`
+	} `toml:"hardware"`
+	Build struct {
+		Flags      []string `toml:"flags"`
+		SpillBytes *int     `toml:"spill_bytes"`
+	} `toml:"build"`
+	Defaults Defaults `toml:"defaults"`
+
+	file *File
+}
+
+// readHardware reads every class folder's HARDWARE.toml, by class.
+func readHardware(fsys fs.FS) (map[string]*hardwareFile, error) {
+	files, err := fs.Glob(fsys, "*/HARDWARE.toml")
+	if err != nil {
+		return nil, diag.Errorf(diag.IO, "kernel tree: %w", err)
+	}
+	raw := map[string]*hardwareFile{}
+	for _, name := range files {
+		h := &hardwareFile{}
+		if h.file, err = ReadTOML(fsys, name, h); err != nil {
+			return nil, err
+		}
+		if want := path.Dir(name); h.Hardware.Class != want {
+			return nil, h.file.Errorf("hardware.class", "class %q lies in folder %s", h.Hardware.Class, want)
+		}
+		arch := archs[h.Hardware.Vendor]
+		switch {
+		case arch == nil:
+			return nil, h.file.Errorf("hardware.vendor", "vendor %q; it is %s, %s or %s", h.Hardware.Vendor, AnyVendor, NVIDIA, AMD)
+		case h.Hardware.Arch == "" && !h.Hardware.Abstract && h.Hardware.Vendor != AnyVendor:
+			return nil, h.file.Errorf("hardware", "class %s has no arch to compile for", h.Hardware.Class)
+		case h.Hardware.Arch != "" && !arch.MatchString(h.Hardware.Arch):
+			return nil, h.file.Errorf("hardware.arch", "%q is no architecture of vendor %s", h.Hardware.Arch, h.Hardware.Vendor)
+		}
+		raw[h.Hardware.Class] = h
+	}
+	return raw, nil
+}
+
+// class resolves a class after its parent.
+func (t *Tree) class(fsys fs.FS, raw map[string]*hardwareFile, name string, below []string) (*Class, error) {
+	if c, ok := t.Classes[name]; ok {
+		return c, nil
+	}
+	h := raw[name]
+	c := &Class{Name: name, Vendor: h.Hardware.Vendor, Arch: h.Hardware.Arch, Inherits: h.Hardware.Inherits, Chain: []string{name},
+		Abstract: h.Hardware.Abstract, Partial: h.Hardware.Partial, Defaults: h.Defaults, Build: Build{Flags: h.Build.Flags},
+		Families: map[string]*Family{}, Kernels: map[string]*Kernel{}}
+	if c.Inherits != "" {
+		if raw[c.Inherits] == nil {
+			return nil, h.file.Errorf("hardware.inherits", "class %s inherits %q, which is no class", name, c.Inherits)
+		}
+		if slices.Contains(below, name) {
+			return nil, h.file.Errorf("hardware.inherits", "class %s inherits itself", name)
+		}
+		parent, err := t.class(fsys, raw, c.Inherits, append(below, name))
+		if err != nil {
+			return nil, err
+		}
+		if parent.Vendor != c.Vendor {
+			return nil, h.file.Errorf("hardware.vendor", "class %s of vendor %s inherits from %s of vendor %s", name, c.Vendor, parent.Name, parent.Vendor)
+		}
+		c.inherit(parent)
+	}
+	if h.Build.SpillBytes != nil {
+		c.Build.SpillBytes = *h.Build.SpillBytes
+	}
+	if f := name + "/common/KERNEL_FAMILIES.toml"; exists(fsys, f) {
+		if err := c.families(fsys, f); err != nil {
+			return nil, err
+		}
+	}
+	if f := name + "/common/FUSIONS.toml"; exists(fsys, f) {
+		c.Fusions = append([]string{f}, c.Fusions...)
+	}
+	t.Classes[name] = c
+	if len(c.Kernels) == 0 {
+		return c, nil
+	}
+	if _, ok := tensor.ParseDType(c.Defaults.KV); !ok {
+		return nil, h.file.Errorf("defaults.kv", "%q is no element type", c.Defaults.KV)
+	}
+	if c.Defaults.PageSize < 1 {
+		return nil, h.file.Errorf("defaults.page_size", "a page needs at least one token")
+	}
+	return c, nil
+}
+
+// inherit takes over what the class does not say itself; its own manifests are read afterwards.
+func (c *Class) inherit(parent *Class) {
+	c.Chain = append(c.Chain, parent.Chain...)
+	for k, v := range parent.Families {
+		c.Families[k] = v
+	}
+	for k, v := range parent.Kernels {
+		c.Kernels[k] = v
+	}
+	c.Fusions = parent.Fusions
+	c.Build = Build{Flags: slices.Concat(parent.Build.Flags, c.Build.Flags), SpillBytes: parent.Build.SpillBytes}
+	if c.Defaults.KV == "" {
+		c.Defaults.KV = parent.Defaults.KV
+	}
+	if c.Defaults.PageSize == 0 {
+		c.Defaults.PageSize = parent.Defaults.PageSize
+	}
+}
