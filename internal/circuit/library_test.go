@@ -149,7 +149,7 @@ func TestRulesHaveConditions(t *testing.T) {
 	files := tree(t)
 	src := string(files[fusions].Data)
 	files[fusions] = &fstest.MapFile{Data: []byte(strings.Replace(src, "name = \"linear_add\"\n", "name = \"linear_add\"\nrows = { min = 2, max = 8 }\n", 1))}
-	files["leaf/HARDWARE.toml"] = &fstest.MapFile{Data: []byte("[hardware]\nclass = \"leaf\"\ninherits = \"cpu\"\n")}
+	files["leaf/HARDWARE.toml"] = &fstest.MapFile{Data: []byte("[hardware]\nclass = \"leaf\"\nvendor = \"any\"\ninherits = \"cpu\"\n")}
 	files["leaf/common/FUSIONS.toml"] = &fstest.MapFile{Data: []byte("[[rule]]\nname = \"linear_glu\"\nkernel = \"linear_glu\"\npriority = 60\n" +
 		"numerics = \"differs\"\nlever = \"glu\"\nsettings = { glu = \"fast\" }\nmatch = [\"g = linear(x, w=wg, bias=-)\", \"u = linear(x, w=wu, bias=-)\", \"y = glu(g, u)\"]\n")}
 	l, err := LoadLibrary(files)
