@@ -74,11 +74,13 @@ func place(name, prefix string, e int64) string {
 
 func (p *preflight) weight(w *Weight) stored {
 	for _, alt := range w.From {
-		if _, _, ok := p.cat.Lookup(place(alt[0], p.prefix, 0)); ok {
+		first, _ := plan.ParsePiece(alt[0])
+		if _, _, ok := p.cat.Lookup(place(first.Tensor, p.prefix, 0)); ok {
 			return p.alternative(w, alt)
 		}
 	}
 	for _, name := range w.From[0] {
+		name, _, _ = strings.Cut(name, "[")
 		p.missing = append(p.missing, strings.ReplaceAll(place(strings.ReplaceAll(name, "{e}", "\x00"), p.prefix, 0), "\x00", "*"))
 	}
 	return stored{}
@@ -86,46 +88,66 @@ func (p *preflight) weight(w *Weight) stored {
 
 // alternative looks up each tensor of a weight's form.
 func (p *preflight) alternative(w *Weight, alt []string) stored {
-	want, experts := sourceShape(w, alt)
 	s := stored{}
-	for e := range experts {
-		for _, name := range alt {
-			name = place(name, p.prefix, e)
-			d, shape, ok := p.cat.Lookup(name)
-			p.used[name] = true
-			switch {
-			case !ok:
-				p.missing = append(p.missing, name)
-			case want == nil || !squeeze(shape).Equal(squeeze(want)):
-				p.wrong = append(p.wrong, fmt.Sprintf("%s is %v, expected %s", name, shape, axesText(w.Axes, want)))
-			case s.dtype != tensor.None && d != s.dtype:
-				p.wrong = append(p.wrong, fmt.Sprintf("%s is %v, but %s is %v", name, d, s.sources[0], s.dtype))
-			default:
-				if s.dtype == tensor.None {
-					s.dtype = d
-				}
+	for _, src := range sourceShapes(w, alt) {
+		name := place(src.Tensor, p.prefix, src.expert)
+		d, shape, ok := p.cat.Lookup(name)
+		p.used[name] = true
+		switch {
+		case !ok:
+			p.missing = append(p.missing, name)
+		case src.shape == nil || !squeeze(shape).Equal(squeeze(src.shape)):
+			p.wrong = append(p.wrong, fmt.Sprintf("%s is %v, expected %s", name, shape, axesText(w.Axes, src.shape)))
+		case s.dtype != tensor.None && d != s.dtype:
+			p.wrong = append(p.wrong, fmt.Sprintf("%s is %v, but %s is %v", name, d, s.sources[0], s.dtype))
+		default:
+			if s.dtype == tensor.None {
+				s.dtype = d
 			}
-			s.sources = append(s.sources, name)
 		}
+		src.Tensor = name
+		s.sources = append(s.sources, src.String())
 	}
 	return s
 }
 
-// sourceShape is the shape of each of an alternative's tensors, and over how many experts they run.
-func sourceShape(w *Weight, alt []string) (want tensor.Shape, experts int64) {
+// source is a tensor of a weight's form, with the shape that it must have; nil if the form cannot make the weight.
+type source struct {
+	plan.Piece
+	expert int64
+	shape  tensor.Shape
+}
+
+// sourceShapes lists an alternative's tensors, expert by expert. Whole tensors have equally many rows; pieces take rows out
+// of equally many groups.
+func sourceShapes(w *Weight, alt []string) []source {
+	var want tensor.Shape
 	for _, a := range w.Axes {
 		want = append(want, a.Size)
 	}
-	experts = 1
+	experts := int64(1)
 	if strings.Contains(alt[0], "{e}") {
 		experts, want = want[0], want[1:]
 	}
-	if n := int64(len(alt)); want[0]%n != 0 {
-		return nil, experts
-	} else {
-		want[0] /= n
+	pieces, per := make([]plan.Piece, len(alt)), int64(0)
+	for i, s := range alt {
+		pieces[i], _ = plan.ParsePiece(s) // the builder made sure that it parses
+		if per += pieces[i].Hi - pieces[i].Lo; pieces[i].Of == 0 {
+			per++
+		}
 	}
-	return want, experts
+	var out []source
+	for e := range experts {
+		for _, p := range pieces {
+			src := source{Piece: p, expert: e}
+			if want[0]%per == 0 {
+				src.shape = slices.Clone(want)
+				src.shape[0] = want[0] / per * max(p.Of, 1)
+			}
+			out = append(out, src)
+		}
+	}
+	return out
 }
 
 // squeeze drops axes of one element: a depthwise kernel is stored as [channels, 1, taps].
@@ -202,18 +224,15 @@ func (in *Instance) SyntheticCatalog(d tensor.DType) *Synthetic {
 	s := &Synthetic{dtypes: map[string]tensor.DType{}, shapes: map[string]tensor.Shape{}}
 	for i := range in.Weights {
 		w := &in.Weights[i]
-		want, experts := sourceShape(w, w.From[0])
-		for e := range experts {
-			for _, name := range w.From[0] {
-				name = place(name, in.Prefixes[0], e)
-				if _, ok := s.shapes[name]; ok {
-					continue
-				}
-				s.names = append(s.names, name)
-				s.shapes[name], s.dtypes[name] = want, d
-				if elems, _ := d.Block(); len(want) < 2 || want[len(want)-1]%int64(elems) != 0 {
-					s.dtypes[name] = tensor.F32
-				}
+		for _, src := range sourceShapes(w, w.From[0]) {
+			name := place(src.Tensor, in.Prefixes[0], src.expert)
+			if _, ok := s.shapes[name]; ok {
+				continue
+			}
+			s.names = append(s.names, name)
+			s.shapes[name], s.dtypes[name] = src.shape, d
+			if elems, _ := d.Block(); len(src.shape) < 2 || src.shape[len(src.shape)-1]%int64(elems) != 0 {
+				s.dtypes[name] = tensor.F32
 			}
 		}
 	}

@@ -66,7 +66,10 @@ func ops(in *Instance, p *plan.Plan) []string {
 func sources(p *plan.Plan) []string {
 	var out []string
 	for _, w := range p.Weights {
-		out = append(out, w.Sources...)
+		for _, s := range w.Sources {
+			piece, _ := plan.ParsePiece(s)
+			out = append(out, piece.Tensor)
+		}
 	}
 	slices.Sort(out)
 	return out

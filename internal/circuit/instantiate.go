@@ -340,12 +340,35 @@ func (b *builder) weight(n *Node, p *port, decls map[string]WeightDecl) (int, er
 	for _, alt := range d.From {
 		var names []string
 		for _, name := range alt {
-			names = append(names, b.bind.Replace(name))
+			name, err := b.piece(b.bind.Replace(name))
+			if err != nil {
+				return -1, err
+			}
+			names = append(names, name)
 		}
 		w.From = append(w.From, names)
 	}
 	b.in.Weights = append(b.in.Weights, w)
 	return len(b.in.Weights) - 1, nil
+}
+
+// piece evaluates the rows of a source, "tensor[lo:hi:of]", so that plan.ParsePiece reads them.
+func (b *builder) piece(source string) (string, error) {
+	name, rows, ok := strings.Cut(source, "[")
+	if !ok {
+		return source, nil
+	}
+	exprs := strings.Split(strings.TrimSuffix(rows, "]"), ":")
+	for i, expr := range exprs {
+		v, err := tensor.Eval(expr, b.dims)
+		if err != nil {
+			return "", err
+		}
+		exprs[i] = itoa(int(v))
+	}
+	source = name + "[" + strings.Join(exprs, ":") + "]"
+	_, err := plan.ParsePiece(source)
+	return source, err
 }
 
 // mesh is the group of devices over which a dim is divided: experts have their own.

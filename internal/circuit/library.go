@@ -72,7 +72,7 @@ type WeightDecl struct {
 	Axes []string `toml:"axes"`
 	// From lists alternatives; the first that the checkpoint has is taken. The tensors of one alternative have equally
 	// many rows and follow each other; {e} runs over the first axis. {P} is the model's prefix, {R} that prefix without its
-	// last word, {L} the layer's path, {name} a bind.
+	// last word, {L} the layer's path, {name} a bind. tensor[lo:hi:of] is, of each "of" rows, those from lo to before hi.
 	From  [][]string `toml:"from"`
 	Split string     `toml:"split"` // dim along which it is divided
 	When  string     `toml:"when"`

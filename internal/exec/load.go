@@ -112,6 +112,7 @@ type loadJob struct {
 	size   int64 // packed
 	// The weight as matrices of rows: [matrices][rows][bytes of a row].
 	matrices, rows, rowBytes int64
+	sources                  []piece
 }
 
 func (b *binder) newJob(w *plan.Weight, off int64) (*loadJob, error) {
@@ -133,31 +134,48 @@ func (b *binder) newJob(w *plan.Weight, off int64) (*loadJob, error) {
 		j.rows = shape[0]
 	}
 	j.rowBytes = w.DType.Bytes(shape.Elems() / (j.matrices * j.rows))
-	return j, j.checkSources(b.opts.Store)
+	j.sources, err = j.pieces(b.opts.Store)
+	return j, err
 }
 
-// checkSources makes sure that the checkpoint's tensors are exactly the weight's rows.
-func (j *loadJob) checkSources(store Store) error {
+// pieces resolves a weight's sources and makes sure that they are exactly its rows.
+func (j *loadJob) pieces(store Store) ([]piece, error) {
 	var elems int64
-	for _, name := range j.w.Sources {
-		t, ok := store.Lookup(name)
+	var out []piece
+	for _, src := range j.w.Sources {
+		s, err := plan.ParsePiece(src)
+		if err != nil {
+			return nil, diag.Errorf(diag.Internal, "%w", err)
+		}
+		t, ok := store.Lookup(s.Tensor)
 		if !ok {
-			return diag.Errorf(diag.Format, "the checkpoint has no tensor %s", name)
+			return nil, diag.Errorf(diag.Format, "the checkpoint has no tensor %s", s.Tensor)
 		}
 		if t.DType != j.w.DType {
-			return diag.Errorf(diag.Format, "tensor %s is %v, the plan says %v", name, t.DType, j.w.DType)
+			return nil, diag.Errorf(diag.Format, "tensor %s is %v, the plan says %v", s.Tensor, t.DType, j.w.DType)
 		}
-		elems += t.Shape.Elems()
+		p := piece{name: s.Tensor, groups: 1, run: t.Size()}
+		if s.Of > 0 {
+			if len(t.Shape) == 0 || t.Shape[0]%s.Of != 0 {
+				return nil, diag.Errorf(diag.Format, "tensor %s is %v, no whole groups of %d rows", s.Tensor, t.Shape, s.Of)
+			}
+			row := t.Size() / t.Shape[0]
+			p = piece{name: s.Tensor, groups: t.Shape[0] / s.Of, first: s.Lo * row, run: (s.Hi - s.Lo) * row, stride: s.Of * row}
+			elems += t.Shape.Elems() / s.Of * (s.Hi - s.Lo)
+		} else {
+			elems += t.Shape.Elems()
+		}
+		out = append(out, p)
 	}
 	if want := j.w.Axes.Shape().Elems(); elems != want {
-		return diag.Errorf(diag.Format, "tensors %s hold %d elements, the plan says %v", strings.Join(j.w.Sources, ", "), elems, j.w.Axes.Shape())
+		return nil, diag.Errorf(diag.Format, "tensors %s hold %d elements, the plan says %v", strings.Join(j.w.Sources, ", "), elems, j.w.Axes.Shape())
 	}
-	return nil
+	return out, nil
 }
 
 // run reads and packs the weight in chunks of whole rows that never cross a matrix.
 func (j *loadJob) run(ctx context.Context, store Store, buf []byte, progress func(int64)) error {
-	src := sourceReader{store: store, names: j.w.Sources}
+	src := sourceReader{store: store, pieces: j.sources}
 	step := max(1, int64(chunk)/(j.rowBytes*j.layout.Rows())) * j.layout.Rows()
 	for m := range j.matrices {
 		for row := int64(0); row < j.rows; row += step {
@@ -182,28 +200,37 @@ func (j *loadJob) run(ctx context.Context, store Store, buf []byte, progress fun
 	return nil
 }
 
-// sourceReader reads tensors one after the other as if they were one.
+// piece is a source in bytes: groups of run bytes each, stride apart.
+type piece struct {
+	name               string
+	groups             int64
+	first, run, stride int64
+}
+
+// sourceReader reads pieces one after the other as if they were one tensor.
 type sourceReader struct {
-	store Store
-	names []string
-	off   int64 // into names[0]
+	store  Store
+	pieces []piece
+	group  int64 // of pieces[0]
+	off    int64 // into the group
 }
 
 func (r *sourceReader) read(dst []byte) error {
 	for len(dst) > 0 {
-		name := r.names[0]
-		t, _ := r.store.Lookup(name)
-		left := t.DType.Bytes(t.Shape.Elems()) - r.off
-		n := min(left, int64(len(dst)))
+		p := &r.pieces[0]
+		n := min(p.run-r.off, int64(len(dst)))
 		if n > 0 {
-			if err := r.store.Read(name, r.off, dst[:n]); err != nil {
+			if err := r.store.Read(p.name, p.first+r.group*p.stride+r.off, dst[:n]); err != nil {
 				return err
 			}
 		}
 		dst, r.off = dst[n:], r.off+n
-		if r.off == t.DType.Bytes(t.Shape.Elems()) {
-			r.store.Drop(name)
-			r.names, r.off = r.names[1:], 0
+		if r.off < p.run {
+			continue
+		}
+		if r.group, r.off = r.group+1, 0; r.group == p.groups {
+			r.store.Drop(p.name)
+			r.pieces, r.group = r.pieces[1:], 0
 		}
 	}
 	return nil

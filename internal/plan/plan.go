@@ -81,7 +81,7 @@ type Weight struct {
 	Axes    Axes
 	DType   tensor.DType // as stored in the checkpoint
 	Layout  string       // how the class wants it in memory (the kernel's manifest says): "f32", "panel", … "" as stored
-	Sources []string     // checkpoint tensors whose rows follow each other; usually one
+	Sources []string     // checkpoint tensors, or pieces of them (Piece), whose rows follow each other; usually one
 	Split   Split
 }
 

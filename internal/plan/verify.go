@@ -124,6 +124,11 @@ func (v *verifier) arrays() {
 		if len(w.Sources) == 0 {
 			v.fail("weight %s has no sources", w.Name)
 		}
+		for _, s := range w.Sources {
+			if _, err := ParsePiece(s); err != nil {
+				v.fail("weight %s: %v", w.Name, err)
+			}
+		}
 	}
 	for i := range p.States {
 		s := &p.States[i]
