@@ -13,6 +13,7 @@ import (
 	"io"
 	"os"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -64,7 +65,14 @@ func archive(t testing.TB, name string) map[string][]byte {
 	}
 }
 
-var tinyFamilies = []string{"llama", "mistral", "ministral3", "qwen3", "qwen3_moe", "qwen3_5_moe_text"}
+// tinyFamilies are the checkpoints of testdata/tiny.
+var tinyFamilies = func() (names []string) {
+	files, _ := filepath.Glob("../../testdata/tiny/*.tar.gz")
+	for _, f := range files {
+		names = append(names, strings.TrimSuffix(filepath.Base(f), ".tar.gz"))
+	}
+	return names
+}()
 
 // tiny is a reference checkpoint: its config, and its tensors' names, types and shapes.
 func tiny(t testing.TB, family string) (*modelconf.Config, *Synthetic) {

@@ -68,7 +68,7 @@ func TestKnownInstances(t *testing.T) {
 			}
 			if got := p.Digest(); got != d.Digest {
 				if *update {
-					src = bytes.Replace(src, []byte(d.Digest), []byte(got), 1)
+					src = bytes.Replace(src, []byte(`digest = "`+d.Digest), []byte(`digest = "`+got), 1)
 				} else {
 					t.Errorf("digest %s, INSTANCES.toml says %s (rewrite with -update)", got, d.Digest)
 				}

@@ -4,6 +4,7 @@ package exec
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 
@@ -106,6 +107,38 @@ func TestAStepRunsTheSmallestPlanThatHoldsIt(t *testing.T) {
 	}
 }
 
+// Pieces of tensors give the rows that they name, in order, however they are read.
+func TestPiecesOfTensors(t *testing.T) {
+	data := make([]byte, 12) // six rows of one bf16, row i holds i
+	for i := range 6 {
+		data[2*i] = byte(i)
+	}
+	store, err := weights.Memory(safetensors.NamedTensor{Name: "a", DType: tensor.BF16, Shape: tensor.Shape{6, 1}, Data: data})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, size := range []int{1, 3, 4, 16} {
+		w := plan.Weight{Axes: plan.Axes{{Name: "rows", Size: 8}, {Name: "k", Size: 1}}, DType: tensor.BF16, Sources: []string{"a[1:3:3]", "a[0:1:3]", "a[0:2:6]"}}
+		j := loadJob{w: &w}
+		pieces, err := j.pieces(store)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := sourceReader{store: store, pieces: pieces}
+		var got []byte
+		for len(got) < 16 {
+			part := make([]byte, min(size, 16-len(got)))
+			if err := r.read(part); err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, part...)
+		}
+		if want := []byte{1, 0, 2, 0, 4, 0, 5, 0, 0, 0, 3, 0, 0, 0, 1, 0}; !slices.Equal(got, want) {
+			t.Errorf("read %d at a time: %v, want %v", size, got, want)
+		}
+	}
+}
+
 // Whatever call to the device fails while loading, the error reaches the caller and nothing stays allocated.
 func TestEveryFailureWhileLoadingFreesEverything(t *testing.T) {
 	for _, op := range []record.Op{record.Alloc, record.Layout, record.Pack, record.Bind} {
@@ -136,6 +169,7 @@ func TestLoadNamesWhatIsWrong(t *testing.T) {
 		"missing tensor": {func(p *plan.Plan) { p.Weights[0].Sources = []string{"a", "c"} }, "weight embed: the checkpoint has no tensor c"},
 		"other type":     {func(p *plan.Plan) { p.Weights[0].DType = tensor.F16 }, "tensor a is bf16, the plan says f16"},
 		"other shape":    {func(p *plan.Plan) { p.Weights[0].Sources = []string{"a"} }, "hold 12 elements"},
+		"other groups":   {func(p *plan.Plan) { p.Weights[0].Sources = []string{"a[0:1:2]", "b"} }, "no whole groups of 2 rows"},
 		"past the arena": {func(p *plan.Plan) { p.Buffers[0].Offset = 1 << 20 }, "launch embed (embed), argument y"},
 		"unknown field":  {func(p *plan.Plan) { p.Launches[0].Args[1].Step = "tokenz" }, `no field "tokenz"`},
 	} {

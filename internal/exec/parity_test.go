@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/metrale/metrale/internal/circuit"
@@ -32,7 +33,14 @@ const (
 	pageSize  = 16
 )
 
-var families = []string{"llama", "mistral", "ministral3", "qwen3", "qwen3_moe", "qwen3_5_text", "qwen3_5_moe_text"}
+// families are the checkpoints of testdata/tiny.
+var families = func() (names []string) {
+	files, _ := filepath.Glob("../../testdata/tiny/*.tar.gz")
+	for _, f := range files {
+		names = append(names, strings.TrimSuffix(filepath.Base(f), ".tar.gz"))
+	}
+	return names
+}()
 
 // reference is what transformers computed for one prompt.
 type reference struct {

@@ -114,6 +114,7 @@ func TestVerifyRefusesWhatCannotRun(t *testing.T) {
 		{"weight axis", func(p *Plan) { p.Weights[0].Axes[0].Size = 0 }, "weight embed: axis vocab of 0"},
 		{"block format", func(p *Plan) { p.Weights[1].Axes[2].Size = 5 }, "weight experts: 120 elements of type q8_0"},
 		{"huge", func(p *Plan) { p.Weights[0].Axes[0].Size = 1 << 60 }, "axis"},
+		{"bad piece", func(p *Plan) { p.Weights[0].Sources = []string{"e[3:3:6]"} }, `weight embed: "e[3:3:6]" takes no rows`},
 		{"no sources", func(p *Plan) { p.Weights[0].Sources = nil }, "weight embed has no sources"},
 		{"split", func(p *Plan) { p.Weights[0].Split.Axis = 2 }, `weight embed: split 2 over "tp"`},
 		{"split without mesh", func(p *Plan) { p.States[0].Split.Mesh = "" }, "state L00.k: split"},

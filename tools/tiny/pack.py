@@ -3,12 +3,28 @@
 """Packs reference checkpoints into testdata/tiny: pack.py FIXTURES FAMILY…
 
 Each family becomes FAMILY.tar.gz with config.json, the weights, the tokenizer and ref.safetensors (transformers' float32 logits).
-The archives are reproducible: no names, no times.
+Of the reference, hidden states and greedy logits stay out: no test reads them. The archives are reproducible: no names, no times.
 """
-import gzip, io, os, sys, tarfile
+import gzip, io, json, os, struct, sys, tarfile
 
 KEEP = ('config.json', 'generation_config.json', 'model.safetensors', 'model-mtp.safetensors', 'model.safetensors.index.json',
         'ref.safetensors', 'tokenizer.json', 'tokenizer_config.json')
+
+
+def trim(data):
+    """A safetensors file without the arrays that no test reads."""
+    n = struct.unpack('<Q', data[:8])[0]
+    head, body, kept = json.loads(data[8:8 + n]), data[8 + n:], b''
+    for name in list(head):
+        if '.hidden.' in name or name.endswith('.greedy_logits'):
+            del head[name]
+        elif name != '__metadata__':
+            a, b = head[name]['data_offsets']
+            head[name]['data_offsets'] = [len(kept), len(kept) + b - a]
+            kept += body[a:b]
+    text = json.dumps(head, separators=(',', ':')).encode()
+    text += b' ' * (-len(text) % 8)
+    return struct.pack('<Q', len(text)) + text + kept
 
 
 def main(fixtures, families):
@@ -20,6 +36,8 @@ def main(fixtures, families):
                 path = os.path.join(fixtures, family, name)
                 if os.path.exists(path):
                     data = open(path, 'rb').read()
+                    if name == 'ref.safetensors':
+                        data = trim(data)
                     info = tarfile.TarInfo(name)
                     info.size, info.mode = len(data), 0o644
                     tar.addfile(info, io.BytesIO(data))
