@@ -7,8 +7,10 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/metrale/metrale/internal/diag"
 	"github.com/metrale/metrale/internal/kernel"
 	"github.com/metrale/metrale/internal/plan"
+	"github.com/metrale/metrale/internal/tensor"
 )
 
 // group is a set of nodes that one launch computes.
@@ -30,18 +32,21 @@ type fuser struct {
 	in       *Instance
 	rules    []*Rule
 	settings map[string]string
-	rows     int64
+	limits   plan.Limits
+	kv       tensor.DType // of paged state
+	found    []stored     // of each weight
 
-	readers [][]int // of each edge: nodes
-	writer  []int   // of each edge
-	after   [][]int // of each node: nodes that must come after it
-	groupOf []int   // of each node; -1 none yet
+	refused map[int]error // of nodes: why a kernel that would match does not take the arrays
+	readers [][]int       // of each edge: nodes
+	writer  []int         // of each edge
+	after   [][]int       // of each node: nodes that must come after it
+	groupOf []int         // of each node; -1 none yet
 	groups  []*group
 }
 
 // fuse is greedy: rules by priority, places in execution order. Every node ends in exactly one group.
-func fuse(in *Instance, rules []*Rule, settings map[string]string, rows int64) ([]*group, error) {
-	f := &fuser{in: in, rules: rules, settings: settings, rows: rows, readers: make([][]int, len(in.Edges)),
+func fuse(in *Instance, rules []*Rule, settings map[string]string, found []stored, o Options) ([]*group, error) {
+	f := &fuser{in: in, rules: rules, settings: settings, limits: o.Limits, kv: o.KV, found: found, refused: map[int]error{}, readers: make([][]int, len(in.Edges)),
 		writer: make([]int, len(in.Edges)), after: make([][]int, len(in.Nodes)), groupOf: make([]int, len(in.Nodes))}
 	for i, n := range in.Nodes {
 		f.groupOf[i] = -1
@@ -56,7 +61,7 @@ func fuse(in *Instance, rules []*Rule, settings map[string]string, rows int64) (
 		return nil, err
 	}
 	for _, r := range rules {
-		if !r.enabled(settings, rows) {
+		if !r.enabled(settings, f.limits.Rows) {
 			continue
 		}
 		for _, copies := range slices.Backward(slices.Sorted(maps.Keys(r.patterns))) {
@@ -68,7 +73,10 @@ func fuse(in *Instance, rules []*Rule, settings map[string]string, rows int64) (
 	for i, g := range f.groupOf {
 		if g < 0 {
 			n := in.Nodes[i]
-			return nil, fmt.Errorf("no rule lowers node %s, %s with %v", n.ID, n.Op.Signature(), n.Attrs)
+			if err := f.refused[i]; err != nil {
+				return nil, diag.Errorf(diag.Unsupported, "no rule lowers node %s: %w", n.ID, err)
+			}
+			return nil, diag.Errorf(diag.Unsupported, "no rule lowers node %s, %s with %v", n.ID, n.Op.Signature(), n.Attrs)
 		}
 	}
 	return f.schedule()
@@ -270,7 +278,80 @@ func (m *match) closed(vars binding) bool {
 			}
 		}
 	}
-	return !m.f.cyclic(m.nodes)
+	if m.f.cyclic(m.nodes) {
+		return false
+	}
+	if err := m.takes(vars); err != nil {
+		m.f.refused[m.nodes[0]] = err
+		return false
+	}
+	return true
+}
+
+// takes says whether the kernel lists the element types of the arrays and its conditions hold.
+func (m *match) takes(vars binding) error {
+	k, in := m.rule.kernel, m.f.in
+	env := kernel.NewEnv(nil)
+	for name, size := range map[string]int64{plan.Rows: m.f.limits.Rows, plan.Seqs: m.f.limits.Seqs, plan.Outs: m.f.limits.Outs} {
+		env.Sizes[name] = size
+	}
+	attrs, _ := launchAttrs(m.rule, in, m.nodes)
+	for _, a := range attrs {
+		if a.Kind == plan.IntAttr {
+			env.Sizes[a.Name] = a.Int
+		}
+	}
+	for i := range k.Args {
+		a := &k.Args[i]
+		var axes plan.Axes
+		var dtype tensor.DType
+		var name string
+		switch a.Kind {
+		case kernel.WeightArg:
+			w, ok := vars.weights[a.Name]
+			if !ok || w < 0 {
+				continue
+			}
+			axes, dtype = toPlanAxes(in.Weights[w].Axes, m.f.limits), m.f.found[w].dtype
+			name = in.Weights[w].Name
+		case kernel.StateArg:
+			s := &in.States[vars.states[a.Name]]
+			name = s.Name
+			if axes, dtype = s.Axes, s.DType; dtype == kvDType {
+				dtype = m.f.kv
+			}
+		case kernel.BufferArg:
+			e, ok := vars.edges[a.Name]
+			for v, b := range m.rule.Bind { // an argument that only takes an output
+				if !ok && b == a.Name {
+					e, ok = vars.edges[v]
+				}
+			}
+			if !ok {
+				continue
+			}
+			axes, dtype = toPlanAxes(in.Edges[e].Axes, m.f.limits), in.Edges[e].DType
+			name = in.Edges[e].Name
+		default:
+			continue
+		}
+		if !slices.Contains(a.DTypes, dtype) {
+			return fmt.Errorf("kernel %s: argument %s is %s of type %v; the kernel takes %v", k.Name, a.Name, name, dtype, a.DTypes)
+		}
+		if len(k.Where) > 0 {
+			if err := env.Bind(a.Shape, fromPlanAxes(axes)); err != nil {
+				return fmt.Errorf("kernel %s: argument %s %w", k.Name, a.Name, err)
+			}
+		}
+	}
+	for _, c := range k.Where {
+		if ok, err := env.Holds(c); err != nil {
+			return fmt.Errorf("kernel %s: %w", k.Name, err)
+		} else if !ok {
+			return fmt.Errorf("kernel %s needs %s", k.Name, c)
+		}
+	}
+	return nil
 }
 
 // cyclic says whether making one launch of the nodes would let it wait for itself.

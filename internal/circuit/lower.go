@@ -52,9 +52,9 @@ func (in *Instance) Lower(lib *Library, cat Catalog, o Options) (*plan.Plan, err
 	if o.NoFusion {
 		settings["fuse"] = "off"
 	}
-	groups, err := fuse(in, lib.Rules[o.Class], settings, o.Limits.Rows)
+	groups, err := fuse(in, lib.Rules[o.Class], settings, found, o)
 	if err != nil {
-		return nil, diag.Errorf(diag.Internal, "circuit %s on class %s: %w", in.Name(), o.Class, err)
+		return nil, diag.Errorf(diag.CodeOf(err), "circuit %s on class %s: %w", in.Name(), o.Class, err)
 	}
 	w := &lowering{in: in, o: o, found: found, groups: groups, weights: map[string]int{}, states: map[int]int{}, consts: map[int]int{},
 		p: &plan.Plan{Circuit: in.Name(), Class: o.Class, Compute: o.Compute, KV: o.KV, Limits: o.Limits, Dims: in.Dims}}
@@ -262,6 +262,9 @@ func (w *lowering) launch(i int) error {
 		l.Ops = append(l.Ops, w.in.Nodes[n].ID)
 	}
 	l.Attrs, _ = launchAttrs(g.rule, w.in, g.nodes)
+	if k := g.rule.kernel; k.Launch != nil {
+		l.Grid = k.Launch.Expressions()
+	}
 	for j := range g.rule.kernel.Args {
 		a := &g.rule.kernel.Args[j]
 		arg := plan.Arg{Param: a.Name}

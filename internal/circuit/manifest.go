@@ -46,11 +46,7 @@ func checkLaunch(p *plan.Plan, l *plan.Launch, k *kernel.Kernel) error {
 			env.Sizes[a.Name] = got.Int
 		}
 	}
-	type pair struct {
-		arg  *kernel.Arg
-		axes []kernel.Axis
-	}
-	var arrays []pair
+	var arrays []kernel.Array
 	for i := range l.Args {
 		a := &l.Args[i]
 		m := k.Arg(a.Param)
@@ -64,16 +60,14 @@ func checkLaunch(p *plan.Plan, l *plan.Launch, k *kernel.Kernel) error {
 		if !slices.Contains(m.DTypes, d) {
 			return fmt.Errorf("argument %s is %s of type %v; the kernel takes %v", a.Param, name, d, m.DTypes)
 		}
-		arrays = append(arrays, pair{m, fromPlanAxes(axes)})
+		arrays = append(arrays, kernel.Array{Arg: m, Axes: fromPlanAxes(axes)})
 	}
-	for _, a := range arrays {
-		if err := env.Bind(a.arg.Shape, a.axes); err != nil {
-			return fmt.Errorf("argument %s %w", a.arg.Name, err)
-		}
+	if err := env.Unify(arrays); err != nil {
+		return err
 	}
-	for _, a := range arrays {
-		if err := env.Check(a.arg.Shape, a.axes); err != nil {
-			return fmt.Errorf("argument %s: %w", a.arg.Name, err)
+	for _, c := range k.Where {
+		if ok, err := env.Holds(c); err != nil || !ok {
+			return fmt.Errorf("%q does not hold (%v)", c, err)
 		}
 	}
 	return nil

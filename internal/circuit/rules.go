@@ -96,7 +96,7 @@ func loadRules(fsys fs.FS, class *kernel.Class) ([]*Rule, error) {
 		return cmp.Or(cmp.Compare(b.Priority, a.Priority), cmp.Compare(a.Name, b.Name))
 	})
 	for op := range sigma {
-		if !slices.ContainsFunc(rules, func(r *Rule) bool { return r.isReference(op) }) {
+		if !class.Partial && !slices.ContainsFunc(rules, func(r *Rule) bool { return r.isReference(op) }) {
 			return nil, fmt.Errorf("class %s has no reference rule for op %s", class.Name, op)
 		}
 	}

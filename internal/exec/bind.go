@@ -36,7 +36,7 @@ func (b *binder) bind(p *plan.Plan) (bucket, error) {
 	k := bucket{rows: p.Limits.Rows, plan: p, launches: make([]gpu.Launch, len(p.Launches))}
 	for i := range p.Launches {
 		l := &p.Launches[i]
-		g := gpu.Binding{Name: l.Name, Kernel: l.Kernel, Attrs: l.Attrs, Limits: p.Limits}
+		g := gpu.Binding{Name: l.Name, Kernel: l.Kernel, Attrs: l.Attrs, Grid: l.Grid, Limits: p.Limits}
 		for _, a := range l.Args {
 			arg, err := b.arg(p, a)
 			if err != nil {

@@ -71,7 +71,7 @@ type Binding struct {
 	Kernel string
 	Args   []Arg
 	Attrs  []plan.Attr
-	Grid   [5]int64 // grid x, y, z, block, shared bytes; zero on classes without
+	Grid   []string // expressions of grid x, y, z, block, shared bytes, as the plan has them; nil on classes without
 	Limits plan.Limits
 }
 

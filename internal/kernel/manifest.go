@@ -88,6 +88,14 @@ type Kernel struct {
 	Doc    string `toml:"doc"`
 	Args   []Arg  `toml:"args"`
 	Attrs  []Attr `toml:"attrs"`
+	// Where are conditions on axes and integer attributes, as "K % 64 == 0"; a launch that breaks one is another kernel's.
+	Where     []string   `toml:"where"`
+	Launch    *Launch    `toml:"launch"`    // of classes with a driver
+	Reference string     `toml:"reference"` // the cpu class's kernel of the same arguments that this one is held against
+	Tolerance *Tolerance `toml:"tolerance"` // towards the reference
+
+	file *File
+	at   string
 }
 
 // Arg gives the argument of that name, or nil.
@@ -121,6 +129,9 @@ func Load(fsys fs.FS) (*Tree, error) {
 		if _, err := t.class(fsys, raw, name, nil); err != nil {
 			return nil, err
 		}
+	}
+	if err := t.checkReferences(); err != nil {
+		return nil, err
 	}
 	t.Devices, err = loadDevices(fsys)
 	return t, err
@@ -168,6 +179,9 @@ func (c *Class) families(fsys fs.FS, name string) error {
 		if err := k.check(f, at, doc.Formats); err != nil {
 			return err
 		}
+		if k.Launch == nil && c.Vendor != AnyVendor {
+			return f.Errorf(at, "kernel %s has no [kernel.launch]; class %s needs one", k.Name, c.Name)
+		}
 		own[k.Name] = true
 		c.Kernels[k.Name] = k
 	}
@@ -214,7 +228,8 @@ func (k *Kernel) check(f *File, at string, formats map[string][]string) error {
 			return f.Errorf(at+".attrs."+strconv.Itoa(i), "kernel %s: attribute %q has type %q; it is int, float or str", k.Name, a.Name, a.Type)
 		}
 	}
-	return nil
+	k.file, k.at = f, at
+	return k.checkLaunch()
 }
 
 // dtypes resolves element types; a name of formats stands for its list.

@@ -77,6 +77,27 @@ func (e *Env) Axes(pattern []string) ([]Axis, error) {
 	return out, nil
 }
 
+// Array is an argument's axes.
+type Array struct {
+	Arg  *Arg
+	Axes []Axis
+}
+
+// Unify matches a launch's arrays with the shapes of its kernel: names first, then expressions.
+func (e *Env) Unify(arrays []Array) error {
+	for _, a := range arrays {
+		if err := e.Bind(a.Arg.Shape, a.Axes); err != nil {
+			return fmt.Errorf("argument %s %w", a.Arg.Name, err)
+		}
+	}
+	for _, a := range arrays {
+		if err := e.Check(a.Arg.Shape, a.Axes); err != nil {
+			return fmt.Errorf("argument %s: %w", a.Arg.Name, err)
+		}
+	}
+	return nil
+}
+
 func printAxes(axes []Axis) string {
 	s := make([]string, len(axes))
 	for i, a := range axes {

@@ -168,6 +168,14 @@ func (v *verifier) launches() {
 			}
 			ops[o] = true
 		}
+		if len(l.Grid) != 0 && len(l.Grid) != 5 {
+			v.fail("launch %s has %d grid expressions, not x, y, z, block and shared bytes", l.Name, len(l.Grid))
+		}
+		for _, x := range l.Grid {
+			if _, err := tensor.Names(x); err != nil {
+				v.fail("launch %s: %s", l.Name, err)
+			}
+		}
 		params, attrs := map[string]bool{}, map[string]bool{}
 		for j := range l.Args {
 			if params[l.Args[j].Param] {

@@ -25,10 +25,24 @@ func Eval(expr string, dims map[string]int64) (int64, error) {
 	return v, nil
 }
 
+// Names are the dims that an expression needs, in order; an error if it does not parse.
+func Names(expr string) ([]string, error) {
+	p := exprParser{src: expr, dry: true}
+	if _, err := p.sum(); err != nil {
+		return nil, fmt.Errorf("expression %q: %w", expr, err)
+	}
+	if p.space(); p.pos < len(expr) {
+		return nil, fmt.Errorf("expression %q: unexpected %q", expr, expr[p.pos:])
+	}
+	return p.names, nil
+}
+
 type exprParser struct {
-	src  string
-	pos  int
-	dims map[string]int64
+	src   string
+	pos   int
+	dims  map[string]int64
+	dry   bool // only collect names; every value is 1
+	names []string
 }
 
 func (p *exprParser) space() {
@@ -58,7 +72,7 @@ func (p *exprParser) sum() (int64, error) {
 		}
 		var w int64
 		if w, err = p.product(); err == nil {
-			v, err = apply(op, v, w)
+			v, err = p.apply(op, v, w)
 		}
 	}
 	return v, err
@@ -73,7 +87,7 @@ func (p *exprParser) product() (int64, error) {
 		}
 		var w int64
 		if w, err = p.atom(); err == nil {
-			v, err = apply(op, v, w)
+			v, err = p.apply(op, v, w)
 		}
 	}
 	return v, err
@@ -104,6 +118,10 @@ func (p *exprParser) atom() (int64, error) {
 	}
 	if p.next("(") != 0 {
 		return p.call(word)
+	}
+	if p.dry {
+		p.names = append(p.names, word)
+		return 1, nil
 	}
 	v, ok := p.dims[word]
 	if !ok {
@@ -140,6 +158,13 @@ func (p *exprParser) call(name string) (int64, error) {
 		return (a + b - 1) / b, nil
 	}
 	return 0, fmt.Errorf("unknown function %q", name)
+}
+
+func (p *exprParser) apply(op byte, a, b int64) (int64, error) {
+	if p.dry {
+		return 1, nil
+	}
+	return apply(op, a, b)
 }
 
 func apply(op byte, a, b int64) (int64, error) {

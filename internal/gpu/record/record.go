@@ -139,8 +139,8 @@ func bindingString(b *gpu.Binding) string {
 			fmt.Fprintf(&s, " %s=%q", a.Name, a.Str)
 		}
 	}
-	if b.Grid != [5]int64{} {
-		fmt.Fprintf(&s, " grid %v", b.Grid)
+	if len(b.Grid) > 0 {
+		fmt.Fprintf(&s, " grid %q", b.Grid)
 	}
 	return s.String()
 }

@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package kernel
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/metrale/metrale/internal/tensor"
+)
+
+// Launch says how the driver starts a kernel. Expressions are over bound axes, integer attributes and LaunchNames.
+type Launch struct {
+	// Module is "<family>/<file>" and Entry the symbol in it. {name.dtype} stands for an argument's element type ("none"
+	// when absent), {name} for an attribute or a bound axis.
+	Module string `toml:"module"`
+	Entry  string `toml:"entry"`
+	// Params are the entry's parameters in order:
+	//
+	//	name               an argument: 8-byte pointer, null when absent; an axis or integer attribute: int32; a float attribute: float32
+	//	i32:expr i64:expr  an integer expression
+	//	tmap:arg:box:swz   a tensor map (128 bytes) over the argument: box as extents joined by x, outermost first, each a
+	//	                   number or a name; swz is none, 32, 64 or 128 bytes
+	Params  []string `toml:"params"`
+	Grid    []string `toml:"grid"`    // blocks along x, y, z; missing ones are 1
+	Block   string   `toml:"block"`   // threads
+	Shared  string   `toml:"shared"`  // dynamic shared bytes; 0 unless given
+	Cluster int64    `toml:"cluster"` // blocks of a cluster along x; 1 unless given
+	PDL     bool     `toml:"pdl"`     // programmatic stream serialization: the kernel waits for its predecessor by itself
+
+	// Ceilings of the entries, enforced when the module is built.
+	Registers    int  `toml:"registers"`
+	SpillBytes   *int `toml:"spill_bytes"`
+	StaticShared *int `toml:"static_shared"`
+}
+
+// Tolerance bounds |x - reference| by Abs + Rel*|reference|; Why derives it.
+type Tolerance struct {
+	Abs float64 `toml:"abs"`
+	Rel float64 `toml:"rel"`
+	Why string  `toml:"why"`
+}
+
+// LaunchNames are what launch expressions may use besides axes and attributes: the row bucket's upper bounds, the KV cache's
+// page size in tokens and most pages of a sequence, and the device's multiprocessors.
+var LaunchNames = []string{"rows", "seqs", "outs", "page_size", "pages", "sms"}
+
+// Expressions are grid x, y, z, block and shared bytes: what a plan carries.
+func (l *Launch) Expressions() []string {
+	out := []string{"1", "1", "1", l.Block, l.Shared}
+	copy(out, l.Grid)
+	return out
+}
+
+// Expand replaces each {name} of text by what lookup gives for it.
+func Expand(text string, lookup func(name string) (string, error)) (string, error) {
+	var b strings.Builder
+	for {
+		before, rest, ok := strings.Cut(text, "{")
+		b.WriteString(before)
+		if !ok {
+			return b.String(), nil
+		}
+		name, after, ok := strings.Cut(rest, "}")
+		if !ok {
+			return "", fmt.Errorf("%q: { without }", text)
+		}
+		v, err := lookup(name)
+		if err != nil {
+			return "", err
+		}
+		b.WriteString(v)
+		text = after
+	}
+}
+
+// ParamKind is the form of an entry's parameter.
+type ParamKind uint8
+
+const (
+	PointerParam ParamKind = iota
+	IntParam               // int32
+	LongParam              // int64
+	FloatParam             // float32
+	MapParam               // tensor map
+)
+
+// Size is the parameter's size in bytes.
+func (k ParamKind) Size() int { return [...]int{8, 4, 8, 4, 128}[k] }
+
+// LaunchParam is an entry of Launch.Params, read.
+type LaunchParam struct {
+	Kind    ParamKind
+	Arg     string   // of a pointer or tensor map
+	Attr    string   // of a float
+	Expr    string   // of an integer
+	Box     []string // of a tensor map
+	Swizzle int      // bytes, 0 none
+}
+
+// Param reads an entry of Launch.Params.
+func (k *Kernel) Param(text string) (LaunchParam, error) {
+	kind, rest, typed := strings.Cut(text, ":")
+	switch {
+	case typed && kind == "i32":
+		return LaunchParam{Kind: IntParam, Expr: rest}, k.checkExpr(rest)
+	case typed && kind == "i64":
+		return LaunchParam{Kind: LongParam, Expr: rest}, k.checkExpr(rest)
+	case typed && kind == "tmap":
+		return k.mapParam(rest)
+	case typed:
+		return LaunchParam{}, fmt.Errorf("parameter %q: the prefix is i32, i64 or tmap", text)
+	case k.Arg(text) != nil:
+		return LaunchParam{Kind: PointerParam, Arg: text}, nil
+	}
+	if a := k.Attr(text); a != nil && a.Type == "float" {
+		return LaunchParam{Kind: FloatParam, Attr: text}, nil
+	} else if a != nil && a.Type == "str" {
+		return LaunchParam{}, fmt.Errorf("parameter %q: a string attribute chooses the entry and is not passed", text)
+	}
+	return LaunchParam{Kind: IntParam, Expr: text}, k.checkExpr(text)
+}
+
+func (k *Kernel) mapParam(text string) (LaunchParam, error) {
+	parts := strings.Split(text, ":")
+	if len(parts) != 3 || k.Arg(parts[0]) == nil {
+		return LaunchParam{}, fmt.Errorf("parameter %q: a tensor map is tmap:argument:box:swizzle", "tmap:"+text)
+	}
+	p := LaunchParam{Kind: MapParam, Arg: parts[0], Box: strings.Split(parts[1], "x")}
+	if parts[2] != "none" {
+		p.Swizzle, _ = strconv.Atoi(parts[2])
+		if p.Swizzle != 32 && p.Swizzle != 64 && p.Swizzle != 128 {
+			return p, fmt.Errorf("parameter %q: swizzle is none, 32, 64 or 128", "tmap:"+text)
+		}
+	}
+	if len(p.Box) != len(k.Arg(p.Arg).Shape) {
+		return p, fmt.Errorf("parameter %q: a box of %d extents over %d axes", "tmap:"+text, len(p.Box), len(k.Arg(p.Arg).Shape))
+	}
+	for _, b := range p.Box {
+		if err := k.checkExpr(b); err != nil {
+			return p, err
+		}
+	}
+	return p, nil
+}
+
+// checkLaunch refuses a launch that no binding could satisfy.
+func (k *Kernel) checkLaunch() error {
+	for i, c := range k.Where {
+		left, _, right, err := splitCondition(c)
+		for _, x := range []string{left, right} {
+			if err == nil {
+				err = k.checkExpr(x)
+			}
+		}
+		if err != nil {
+			return k.file.Errorf(k.at+".where."+strconv.Itoa(i), "kernel %s: %s", k.Name, err)
+		}
+	}
+	if t := k.Tolerance; t != nil && (t.Abs < 0 || t.Rel < 0 || t.Why == "") {
+		return k.file.Errorf(k.at+".tolerance", "kernel %s: a tolerance has abs and rel of at least 0 and says why", k.Name)
+	}
+	l := k.Launch
+	if l == nil {
+		return nil
+	}
+	if l.Shared == "" {
+		l.Shared = "0"
+	}
+	if l.Cluster == 0 {
+		l.Cluster = 1
+	}
+	fail := func(key string, err error) error {
+		return k.file.Errorf(k.at+".launch."+key, "kernel %s: %s", k.Name, err)
+	}
+	module, err := Expand(l.Module, k.checkPlaceholder)
+	if err != nil {
+		return fail("module", fmt.Errorf("module is %q: %w", l.Module, err))
+	}
+	if family, file, ok := strings.Cut(module, "/"); !ok || family == "" || file == "" || strings.ContainsAny(file, "/.") {
+		return fail("module", fmt.Errorf("module is %q; it is <family>/<file> without an ending", l.Module))
+	}
+	if entry, err := Expand(l.Entry, k.checkPlaceholder); err != nil {
+		return fail("entry", fmt.Errorf("entry is %q: %w", l.Entry, err))
+	} else if entry == "" {
+		return fail("entry", fmt.Errorf("there is no entry"))
+	}
+	passed := map[string]bool{}
+	for i, text := range l.Params {
+		p, err := k.Param(text)
+		if err != nil {
+			return fail("params."+strconv.Itoa(i), err)
+		}
+		passed[p.Arg] = true
+	}
+	for _, a := range k.Args {
+		if a.Access != "in" && !passed[a.Name] {
+			return fail("params", fmt.Errorf("no parameter passes %s, which the kernel writes", a.Name))
+		}
+	}
+	if len(l.Grid) < 1 || len(l.Grid) > 3 || l.Cluster < 1 || l.Cluster > 16 {
+		return fail("grid", fmt.Errorf("a grid has 1 to 3 extents and clusters of 1 to 16 blocks"))
+	}
+	for i, x := range l.Expressions() {
+		if err := k.checkExpr(x); err != nil {
+			return fail([]string{"grid", "grid", "grid", "block", "shared"}[i], err)
+		}
+	}
+	return nil
+}
+
+// checkPlaceholder accepts what Launch documents and gives something of its kind.
+func (k *Kernel) checkPlaceholder(name string) (string, error) {
+	if arg, ok := strings.CutSuffix(name, ".dtype"); ok {
+		if k.Arg(arg) == nil {
+			return "", fmt.Errorf("{%s} names no argument", name)
+		}
+		return "f32", nil
+	}
+	if a := k.Attr(name); a != nil && a.Type != "float" {
+		return "1", nil
+	}
+	return "1", k.checkExpr(name)
+}
+
+// checkExpr makes sure that an expression parses and that all its names can be bound.
+func (k *Kernel) checkExpr(expr string) error {
+	names, err := tensor.Names(expr)
+	if err != nil {
+		return err
+	}
+	for _, n := range names {
+		a := k.Attr(n)
+		known := a != nil && a.Type == "int" || slices.Contains(LaunchNames, n)
+		for i := range k.Args {
+			known = known || slices.Contains(k.Args[i].Shape, n)
+		}
+		if !known {
+			return fmt.Errorf("expression %q: no axis, int attribute or launch name is called %s", expr, n)
+		}
+	}
+	return nil
+}
+
+// splitCondition cuts "K % 64 == 0".
+func splitCondition(c string) (left, op, right string, err error) {
+	for _, op := range []string{"==", "!=", "<=", ">=", "<", ">"} {
+		if l, r, ok := strings.Cut(c, op); ok {
+			return strings.TrimSpace(l), op, strings.TrimSpace(r), nil
+		}
+	}
+	return "", "", "", fmt.Errorf("condition %q has no == != <= >= < >", c)
+}
+
+// Holds evaluates a condition as "K % 64 == 0".
+func (e *Env) Holds(condition string) (bool, error) {
+	left, op, right, err := splitCondition(condition)
+	if err != nil {
+		return false, err
+	}
+	a, err := tensor.Eval(left, e.Sizes)
+	if err != nil {
+		return false, err
+	}
+	b, err := tensor.Eval(right, e.Sizes)
+	if err != nil {
+		return false, err
+	}
+	switch op {
+	case "==":
+		return a == b, nil
+	case "!=":
+		return a != b, nil
+	case "<=":
+		return a <= b, nil
+	case ">=":
+		return a >= b, nil
+	case "<":
+		return a < b, nil
+	}
+	return a > b, nil
+}
+
+// checkReferences makes sure that every reference is a kernel of the class cpu that takes the same arguments.
+func (t *Tree) checkReferences() error {
+	cpu := t.Classes["cpu"]
+	if cpu == nil {
+		return nil
+	}
+	for _, c := range t.Classes {
+		for _, k := range c.Kernels {
+			if k.Reference == "" {
+				continue
+			}
+			ref := cpu.Kernels[k.Reference]
+			if ref == nil {
+				return k.file.Errorf(k.at+".reference", "kernel %s: the class cpu has no kernel %q", k.Name, k.Reference)
+			}
+			for _, a := range k.Args {
+				if ref.Arg(a.Name) == nil {
+					return k.file.Errorf(k.at+".reference", "kernel %s: its reference %s has no argument %s", k.Name, k.Reference, a.Name)
+				}
+			}
+		}
+	}
+	return nil
+}
