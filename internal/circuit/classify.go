@@ -66,7 +66,7 @@ func classify(v *Variant, cfg *modelconf.Config) (*point, error) {
 	}
 	for _, more := range []map[string]string{v.Dims, m.Dims, m.circuit.all.Dims} {
 		for _, name := range slices.Sorted(maps.Keys(more)) {
-			p.pend(name, more[name], func(err error) error { return m.circuit.file.Errorf("dims."+name, "dim %s: %s", name, err) })
+			p.pend(name, more[name], func(err error) error { return m.circuit.errorf("dims."+name, "dim %s: %s", name, err) })
 		}
 	}
 	for name, s := range m.circuit.all.Strings {
@@ -86,7 +86,7 @@ func classify(v *Variant, cfg *modelconf.Config) (*point, error) {
 		}
 		f, err := p.number(text, p.dims)
 		if err != nil {
-			return nil, m.circuit.file.Errorf("params."+name, "param %s: %s", name, err)
+			return nil, m.circuit.errorf("params."+name, "param %s: %s", name, err)
 		}
 		p.params[name] = f
 	}

@@ -32,6 +32,7 @@ type Block struct {
 	Defaults                      // of its parameters
 	States   map[string]StateDecl `toml:"state"`
 	Nodes    []NodeDecl           `toml:"node"`
+	Unused   []Unused             `toml:"unused"` // tensors that a checkpoint may have beside the block's
 
 	name string
 	file *kernel.File
@@ -89,7 +90,8 @@ type Circuit struct {
 
 	name string
 	file *kernel.File
-	all  Defaults // its own and its blocks'
+	all  Defaults                // its own and its blocks'
+	by   map[string]*kernel.File // which block gave "dims.name"
 }
 
 // Use places a block.
@@ -268,21 +270,35 @@ func (lib *Library) loadCircuits(fsys fs.FS) error {
 	return nil
 }
 
-// inherit adds a block's defaults to those of the circuit. It names a parameter whose default two blocks disagree on.
+// inherit adds what a block says of its circuits: defaults and unused tensors. It names a parameter whose default two blocks disagree on.
 func (c *Circuit) inherit(b *Block) (conflict string) {
-	add := func(into, own, more map[string]string) {
+	add := func(table string, into, own, more map[string]string) {
 		for name, v := range more {
 			if old, ok := into[name]; !ok {
-				into[name] = v
+				into[name], c.by[table+"."+name] = v, b.file
 			} else if _, mine := own[name]; !mine && old != v {
 				conflict = name
 			}
 		}
 	}
-	add(c.all.Dims, c.Dims, b.Dims)
-	add(c.all.Params, c.Params, b.Params)
-	add(c.all.Strings, c.Strings, b.Strings)
+	add("dims", c.all.Dims, c.Dims, b.Dims)
+	add("params", c.all.Params, c.Params, b.Params)
+	add("strings", c.all.Strings, c.Strings, b.Strings)
+	for _, u := range b.Unused {
+		if !slices.Contains(c.Unused, u) {
+			c.Unused = append(c.Unused, u)
+		}
+	}
 	return conflict
+}
+
+// errorf is about a default, "dims.name", wherever it stands.
+func (c *Circuit) errorf(at, format string, args ...any) error {
+	f := c.file
+	if b, ok := c.by[at]; ok {
+		f = b
+	}
+	return f.Errorf(at, format, args...)
 }
 
 // copyOf is never nil.
@@ -293,6 +309,7 @@ func copyOf(m map[string]string) map[string]string {
 }
 
 func (lib *Library) checkCircuit(c *Circuit) error {
+	c.by = map[string]*kernel.File{}
 	c.all = Defaults{copyOf(c.Dims), copyOf(c.Params), copyOf(c.Strings)}
 	uses := func(at string, list []Use) error {
 		for i, u := range list {

@@ -4,6 +4,8 @@ package circuit
 
 import (
 	"io/fs"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -30,6 +32,15 @@ func tree(t testing.TB) fstest.MapFS {
 	return out
 }
 
+// atLine replaces @ by the line of the edited text, @+2 by the second after it.
+func atLine(want, src, old string) string {
+	line := 1 + strings.Count(src[:strings.Index(src, old)], "\n")
+	return regexp.MustCompile(`@([+-]\d+)?`).ReplaceAllStringFunc(want, func(at string) string {
+		more, _ := strconv.Atoi(strings.TrimPrefix(at[1:], "+"))
+		return strconv.Itoa(line + more)
+	})
+}
+
 // TestFaultsInTheTreeAreNamed edits one file of the tree at a time.
 func TestFaultsInTheTreeAreNamed(t *testing.T) {
 	const (
@@ -39,21 +50,21 @@ func TestFaultsInTheTreeAreNamed(t *testing.T) {
 		fusions = "cpu/common/FUSIONS.toml"
 	)
 	for _, c := range []struct{ file, old, new, want string }{
-		{block, `op = "glu"`, `op = "blend"`, `circuits/blocks/mlp.toml:33:1: node act: "blend" is no op`},
-		{block, `in = ["gate", "up"]`, `in = ["gate"]`, `circuits/blocks/mlp.toml:34:1: node act: glu(g[R,n] u[R,n]) -> y[R,n] takes 2 edges, not 1`},
-		{block, `in = ["gate", "up"]`, `in = ["gate", "upp"]`, `circuits/blocks/mlp.toml:34:1: node act: edge upp is bound by no earlier node`},
-		{block, `attrs = { act = "$act" }`, `attrs = { akt = "$act" }`, `circuits/blocks/mlp.toml:35:11: node act: glu(g[R,n] u[R,n]) -> y[R,n] has no attribute akt`},
-		{block, `id = "act"`, `id = "act"` + "\nwidth = 3", `circuits/blocks/mlp.toml:33:1: unknown key node.width`},
-		{block, `weights.bias = { axes = ["inter"]`, `weights.b = { axes = ["inter"]`, `circuits/blocks/mlp.toml:22:1: node gate: linear(x[R,K]; w[N,K] bias?[N]) -> y[R,N] has no weight b`},
-		{block, `from = [["{L}.{mlp}.gate_proj.weight"]]`, `from = []`, `circuits/blocks/mlp.toml:21:1: node gate: weight w needs axes and from`},
-		{"circuits/blocks/attention.toml", `k_pool = "k"`, `k_pool = "kk"`, `circuits/blocks/attention.toml:114:12: node append: the block declares no state kk`},
-		{"circuits/blocks/attention.toml", `dtype = "kv"`, `dtype = "kw"`, `circuits/blocks/attention.toml:11:2: state k: "kw" is no element type and not kv`},
-		{llama, `use = "mlp"`, `use = "mlq"`, `circuits/llama.toml:31:3: there is no block "mlq"`},
-		{llama, `path = "{P}layers.{i}"`, ``, `circuits/llama.toml:23:2: layers need path, count and at least one kind`},
-		{config, `circuit = "llama"`, `circuit = "lama"`, `circuits/llama.config.toml:3:1: there is no circuit "lama"`},
-		{config, `"decoder"]`, `"decode"]`, `circuits/llama.config.toml:4:22: there is no key set "decode"`},
-		{config, `{ dim = "inter" }`, `{ dim = "inter", switch = "x" }`, `circuits/llama.config.toml:7:1: key intermediate_size has 2 classes; exactly one of dim, switch, param, variant, kinds, rope, accept, ignore, quant is given`},
-		{"circuits/qwen3.config.toml", `[variant.qwen3]`, `[variant.llama]`, `circuits/qwen3.config.toml:11:2: model_type llama is mapped twice`},
+		{block, `op = "glu"`, `op = "blend"`, `circuits/blocks/mlp.toml:@:1: node act: "blend" is no op`},
+		{block, `in = ["gate", "up"]`, `in = ["gate"]`, `circuits/blocks/mlp.toml:@:1: node act: glu(g[R,n] u[R,n]) -> y[R,n] takes 2 edges, not 1`},
+		{block, `in = ["gate", "up"]`, `in = ["gate", "upp"]`, `circuits/blocks/mlp.toml:@:1: node act: edge upp is bound by no earlier node`},
+		{block, `attrs = { act = "$act" }`, `attrs = { akt = "$act" }`, `circuits/blocks/mlp.toml:@:11: node act: glu(g[R,n] u[R,n]) -> y[R,n] has no attribute akt`},
+		{block, `id = "act"`, `id = "act"` + "\nwidth = 3", `circuits/blocks/mlp.toml:@+1:1: unknown key node.width`},
+		{block, `weights.bias = { axes = ["inter"]`, `weights.b = { axes = ["inter"]`, `circuits/blocks/mlp.toml:@:1: node gate: linear(x[R,K]; w[N,K] bias?[N]) -> y[R,N] has no weight b`},
+		{block, `from = [["{L}.{mlp}.gate_proj.weight"]]`, `from = []`, `circuits/blocks/mlp.toml:@:1: node gate: weight w needs axes and from`},
+		{"circuits/blocks/attention.toml", `k_pool = "k"`, `k_pool = "kk"`, `circuits/blocks/attention.toml:@:12: node append: the block declares no state kk`},
+		{"circuits/blocks/attention.toml", `dtype = "kv"`, `dtype = "kw"`, `circuits/blocks/attention.toml:@-3:2: state k: "kw" is no element type and not kv`},
+		{llama, `use = "mlp"`, `use = "mlq"`, `circuits/llama.toml:@-1:3: there is no block "mlq"`},
+		{llama, `path = "{P}layers.{i}"`, ``, `circuits/llama.toml:@-1:2: layers need path, count and at least one kind`},
+		{config, `circuit = "llama"`, `circuit = "lama"`, `circuits/llama.config.toml:@:1: there is no circuit "lama"`},
+		{config, `"decoder"]`, `"decode"]`, `circuits/llama.config.toml:@:22: there is no key set "decode"`},
+		{config, `{ dim = "inter" }`, `{ dim = "inter", switch = "x" }`, `circuits/llama.config.toml:@:1: key intermediate_size has 2 classes; exactly one of dim, switch, param, variant, kinds, rope, accept, ignore, quant is given`},
+		{"circuits/qwen3.config.toml", `[variant.qwen3]`, `[variant.llama]`, `circuits/qwen3.config.toml:@:2: model_type llama is mapped twice`},
 		{fusions, `match = ["y = rope(x, angles)"]`, `match = ["y = rope(x)"]`, `"y = rope(x)": the op is rope(`},
 		{fusions, `kernel = "linear_add"`, `kernel = "linear_sub"`, `rule linear_add: class cpu has no kernel "linear_sub"`},
 		{fusions, `match = ["d = linear(x)", "z = add(y, d)"]`, `match = ["d = linear(h)", "z = add(y, d)"]`, `rule linear_add: argument x of kernel linear_add (in buffer) has no variable`},
@@ -68,6 +79,7 @@ func TestFaultsInTheTreeAreNamed(t *testing.T) {
 		}
 		files[c.file] = &fstest.MapFile{Data: []byte(strings.Replace(src, c.old, c.new, 1))}
 		_, err := LoadLibrary(files)
+		c.want = atLine(c.want, src, c.old)
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s with %q:\n got %v\nwant %s", c.file, c.new, err, c.want)
 			continue
@@ -82,13 +94,13 @@ func TestFaultsInTheTreeAreNamed(t *testing.T) {
 func TestFaultsThatAConfigShows(t *testing.T) {
 	cfg, _ := tiny(t, "llama")
 	for _, c := range []struct{ file, old, new, want string }{
-		{"circuits/blocks/mlp.toml", `axes = ["inter", "hidden"]`, `axes = ["intel", "hidden"]`, `circuits/blocks/mlp.toml:21:1: node L00.mlp.gate: expression "intel": unknown dim "intel"`},
-		{"circuits/blocks/mlp.toml", `when = "mlp_bias"`, `when = "bias"`, `circuits/blocks/mlp.toml:22:1: node L00.mlp.gate: when: there is no dim bias`},
-		{"circuits/blocks/mlp.toml", `act = "$act"`, `act = "$activation"`, `circuits/blocks/mlp.toml:35:1: node L00.mlp.act: attribute act: the config gives no activation`},
-		{"circuits/blocks/mlp.toml", `split = "inter"`, `split = "outer"`, `circuits/blocks/mlp.toml:21:1: node L00.mlp.gate: no axis of [inter hidden] is named by outer`},
+		{"circuits/blocks/mlp.toml", `axes = ["inter", "hidden"]`, `axes = ["intel", "hidden"]`, `circuits/blocks/mlp.toml:@:1: node L00.mlp.gate: expression "intel": unknown dim "intel"`},
+		{"circuits/blocks/mlp.toml", `when = "mlp_bias"`, `when = "bias"`, `circuits/blocks/mlp.toml:@:1: node L00.mlp.gate: when: there is no dim bias`},
+		{"circuits/blocks/mlp.toml", `act = "$act"`, `act = "$activation"`, `circuits/blocks/mlp.toml:@:1: node L00.mlp.act: attribute act: the config gives no activation`},
+		{"circuits/blocks/mlp.toml", `split = "inter"`, `split = "outer"`, `circuits/blocks/mlp.toml:@:1: node L00.mlp.gate: no axis of [inter hidden] is named by outer`},
 		{"circuits/blocks/mlp.toml", `["hidden", "inter"]`, `["hidden", "hidden"]`, `no axis of [hidden hidden] is named by inter`},
 		{"circuits/blocks/attention.toml", `attrs = { heads = "heads", head_dim = "head_dim", rot`, `attrs = { heads = "kv_heads", head_dim = "head_dim", rot`, `the config does not fit circuit llama: node L00.attn.q_rope: x: axis 1 is heads*head_dim=64, expected heads*head_dim=32`},
-		{"circuits/llama.toml", `embed_scale = "1"`, `embed_scale = "one"`, `circuits/llama.toml:11:1: param embed_scale: "one" is no number, no param and no rsqrt(dims)`},
+		{"circuits/blocks/embedding.toml", `embed_scale = "1"`, `embed_scale = "one"`, `circuits/blocks/embedding.toml:@:12: param embed_scale: "one" is no number, no param and no rsqrt(dims)`},
 	} {
 		files := tree(t)
 		src := string(files[c.file].Data)
@@ -101,6 +113,7 @@ func TestFaultsThatAConfigShows(t *testing.T) {
 			t.Errorf("%s with %q: %v", c.file, c.new, err)
 			continue
 		}
+		c.want = atLine(c.want, src, c.old)
 		if _, err := Instantiate(l, cfg); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s with %q:\n got %v\nwant %s", c.file, c.new, err, c.want)
 		}
