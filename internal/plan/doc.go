@@ -11,6 +11,8 @@
 //     real counts from the step block's head.
 //  4. Every argument names its access; two launches may only share arena bytes when their lifetimes do not overlap.
 //  5. Weights and buffers carry how they split over devices, so that parallelism is a pass over the plan.
+//  6. A model has a plan for each of its parts: the decoder, and where there are such a draft head and a vision tower. They
+//     share weights, state by name, and arrays outside the arena through ports.
 //
 // The step block is what the host writes before each step; kernels read it from the device:
 //
@@ -24,4 +26,11 @@
 //	state_slot   i32[seqs]            its recurrent-state slot
 //	fresh        i32[seqs]            1: its recurrent state starts from zero in this step
 //	out_rows     i32[outs]            rows whose logits are wanted, rising
+//	feature_row  i32[rows]            row of the features port whose values replace the row's token embedding; -1: none
+//	hidden_row   i32[rows]            row of the hidden port that the row of a draft head continues
+//	coords       i32[rows, 3]         place for rotation along several axes: time, height, width
+//	grids        i32[seqs, 3]         of an image: frames, rows and columns of patches
+//
+// Fields that a part's plans do not name are not written. In a vision tower, rows are patches, sequences are images, and outs
+// are the embeddings that they give, each of merge*merge consecutive patches.
 package plan

@@ -23,8 +23,8 @@ func Parse(name, text string) (*Plan, error) {
 			return nil, diag.Errorf(diag.Format, "%s", err).At(diag.Pos{File: name, Line: i + 1})
 		}
 	}
-	if p.plan.Circuit == "" || p.plan.Logits < 0 {
-		return nil, diag.Errorf(diag.Format, "a plan needs a plan and a logits line").At(diag.Pos{File: name})
+	if p.plan.Circuit == "" || !p.plan.givesSomething() {
+		return nil, diag.Errorf(diag.Format, "a plan needs a plan line, and logits or a port out").At(diag.Pos{File: name})
 	}
 	return p.plan, nil
 }
@@ -173,6 +173,10 @@ func (p *parser) record() error {
 	switch kind := p.word(""); kind {
 	case "plan":
 		pl.Circuit = p.word("")
+		if p.skip("part") {
+			p.expect("=")
+			pl.Part = p.word("")
+		}
 		p.field("class")
 		pl.Class = p.word("")
 		p.field("compute")
@@ -220,7 +224,15 @@ func (p *parser) record() error {
 	case "buffer":
 		b := Buffer{Name: p.add(ArgBuffer, p.word(""), len(pl.Buffers))}
 		p.expect("@")
-		b.Offset, b.Axes, b.DType, b.Split = p.int(), p.axes(), p.dtype(), p.split()
+		switch {
+		case p.skip("in:"):
+			b.Port = Port{p.word(""), In}
+		case p.skip("out:"):
+			b.Port = Port{p.word(""), Out}
+		default:
+			b.Offset = p.int()
+		}
+		b.Axes, b.DType, b.Split = p.axes(), p.dtype(), p.split()
 		pl.Buffers = append(pl.Buffers, b)
 	case "logits":
 		pl.Logits = p.find(ArgBuffer, p.word(""))

@@ -11,9 +11,13 @@ const (
 	Outs = "outs"
 )
 
+// Pool names the leading axis of an array that comes in through a port: rows that were written outside of the plan.
+const Pool = "pool"
+
 // Plan is what a circuit instance becomes on a hardware class for steps of at most Limits.Rows rows.
 type Plan struct {
 	Circuit  string       // circuit and variant: "llama/mistral"
+	Part     string       // of the model: "" is the decoder, "mtp" a draft head, "vision" a vision tower
 	Class    string       // hardware class: "cpu"
 	Compute  string       // precision policy: "float32" or "declared"
 	KV       tensor.DType // element type of paged K and V
@@ -25,7 +29,7 @@ type Plan struct {
 	Buffers  []Buffer
 	Launches []Launch
 	Arena    int64 // bytes that the buffers span
-	Logits   int   // index of the buffer that holds the logits [outs, vocab]
+	Logits   int   // index of the buffer that holds the logits [outs, vocab]; -1: none
 }
 
 // Limits bounds a step.
@@ -102,13 +106,21 @@ type State struct {
 	Split Split
 }
 
-// Buffer is an intermediate array in the arena.
+// Buffer is an intermediate array in the arena, or an array outside that a port names.
 type Buffer struct {
 	Name   string
 	Axes   Axes
 	DType  tensor.DType
-	Offset int64 // bytes from the arena's start, 64-byte aligned
+	Offset int64 // bytes from the arena's start, 64-byte aligned; 0 with a port
+	Port   Port
 	Split  Split
+}
+
+// Port says that a buffer is memory of its own, which all plans of a model that name it share: by ports, parts of a model
+// and the host hand over values. The zero value is no port.
+type Port struct {
+	Name string // "hidden"
+	Dir  Access // In: written before the plan runs; Out: left for whoever comes next
 }
 
 // ArgKind tells which list of the plan an argument indexes.

@@ -145,6 +145,51 @@ func TestVerifyRefusesWhatCannotRun(t *testing.T) {
 	}
 }
 
+// Ports read and print as such, and the arrays that they name are nobody's scratch.
+func TestPorts(t *testing.T) {
+	src := `plan demo/demo part=mtp class=cpu compute=float32 kv=f16
+limits rows=4 seqs=2 outs=2 page_size=16 pages=8
+arena 128
+buffer old @in:hidden [pool 4, hidden 8] f32 all
+buffer x @0 [rows 4, hidden 8] f32 all
+buffer new @out:hidden [rows 4, hidden 8] f32 all
+launch take take_rows take_rows reference (pool=%old y>%x)
+launch norm norm norm reference (x=%x y>%new)
+`
+	parse := func() *Plan {
+		p, err := Parse("ports", src)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	p := parse()
+	if got := p.Print(); got != src {
+		t.Errorf("printed:\n%s\nfile:\n%s", got, src)
+	}
+	if err := p.Verify(); err != nil {
+		t.Error(err)
+	}
+	for _, c := range []struct {
+		edit func(*Plan)
+		want string
+	}{
+		{func(p *Plan) { p.Launches[1].Args[0].Index = 0 }, "port hidden is written before its last value is read"},
+		{func(p *Plan) { p.Launches[0].Args[0].Access = InOut }, "launch take writes old, which comes in through a port"},
+		{func(p *Plan) { p.Buffers[0].Port = Port{} }, "launch take reads old before it is written"},
+		{func(p *Plan) { p.Buffers[1].Port = Port{"hidden", Out} }, "have one port"},
+		{func(p *Plan) { p.Buffers[2].Offset = 64 }, "buffer new: offset 64"},
+		{func(p *Plan) { p.Launches = p.Launches[:1] }, "no launch writes the new"},
+		{func(p *Plan) { p.Buffers[2].Port = Port{} }, "it has neither logits nor a port out"},
+	} {
+		p := parse()
+		c.edit(p)
+		if err := p.Verify(); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("got %v, want %s", err, c.want)
+		}
+	}
+}
+
 func TestNamesPack(t *testing.T) {
 	for _, c := range []struct{ names, want string }{
 		{"a", "a"},
@@ -169,6 +214,7 @@ func FuzzParse(f *testing.F) {
 	for _, line := range strings.Split(src, "\n") {
 		f.Add(line)
 	}
+	f.Add("plan a part=b class=b compute=c kv=f32\nbuffer x @out:\"y z\" [rows 1] f32 all")
 	f.Add("plan a class=b compute=c kv=f32\nbuffer x @0 [] f32 all\nlogits x\nlaunch l k r n () : \"\\x00\" \"é\"")
 	f.Fuzz(func(t *testing.T, text string) {
 		p, err := Parse("f", text)

@@ -12,14 +12,14 @@ import (
 
 // The text form has one record per line; words are separated by one space, so that a change touches its own lines only.
 //
-//	plan   <circuit> class=<class> compute=<policy> kv=<dtype>
+//	plan   <circuit> [part=<part>] class=<class> compute=<policy> kv=<dtype>
 //	limits rows=<n> seqs=<n> outs=<n> page_size=<n> pages=<n>
 //	dim    <name> <size>
 //	const  <name> <value>…
 //	weight <name> [<axis> <size>, …] <dtype> <layout> <split> <source>…   or   *<n> <source with {e}>…, for e < n
 //	state  <name> paged|slot [<axis> <size>, …] <dtype> <split>
 //	arena  <bytes>
-//	buffer <name> @<offset> [<axis> <size>, …] <dtype> <split>
+//	buffer <name> @<offset> [<axis> <size>, …] <dtype> <split>                           or   @in:<port>, @out:<port>
 //	logits <buffer>
 //	launch <name> <kernel> <rule> <numerics> (<arg>…) {<attr>=<value>…} <<grid>…> : <op>…
 //
@@ -43,7 +43,11 @@ func (p *Plan) Columns() string { return p.print(true) }
 
 func (p *Plan) print(pad bool) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "plan %s class=%s compute=%s kv=%v\n", word(p.Circuit), word(p.Class), word(p.Compute), p.KV)
+	fmt.Fprintf(&b, "plan %s ", word(p.Circuit))
+	if p.Part != "" {
+		fmt.Fprintf(&b, "part=%s ", word(p.Part))
+	}
+	fmt.Fprintf(&b, "class=%s compute=%s kv=%v\n", word(p.Class), word(p.Compute), p.KV)
 	fmt.Fprintf(&b, "limits rows=%d seqs=%d outs=%d page_size=%d pages=%d\n", p.Limits.Rows, p.Limits.Seqs, p.Limits.Outs, p.Limits.PageSize, p.Limits.Pages)
 	t := table{b: &b, pad: pad}
 	for _, d := range p.Dims {
@@ -70,7 +74,7 @@ func (p *Plan) print(pad bool) string {
 	fmt.Fprintf(&b, "arena %d\n", p.Arena)
 	for i := range p.Buffers {
 		f := &p.Buffers[i]
-		t.row("buffer", word(f.Name), "@"+strconv.FormatInt(f.Offset, 10), f.Axes.String(), f.DType.String(), f.Split.String())
+		t.row("buffer", word(f.Name), "@"+f.place(), f.Axes.String(), f.DType.String(), f.Split.String())
 	}
 	t.flush()
 	if p.Logits >= 0 && p.Logits < len(p.Buffers) {
@@ -82,6 +86,17 @@ func (p *Plan) print(pad bool) string {
 	}
 	t.flush()
 	return b.String()
+}
+
+// place is the offset, or the port.
+func (b *Buffer) place() string {
+	switch {
+	case b.Port.Name == "":
+		return strconv.FormatInt(b.Offset, 10)
+	case b.Port.Dir == Out:
+		return "out:" + word(b.Port.Name)
+	}
+	return "in:" + word(b.Port.Name)
 }
 
 // Digest identifies the plan: the SHA-256 of its text, in hex.

@@ -12,7 +12,7 @@ import (
 )
 
 // StepFields are the fields of the step block; see the package's doc.
-var StepFields = []string{"head", "tokens", "positions", "row_seq", "slots", "cu_rows", "block_table", "state_slot", "fresh", "out_rows"}
+var StepFields = []string{"head", "tokens", "positions", "row_seq", "slots", "cu_rows", "block_table", "state_slot", "fresh", "out_rows", "feature_row", "hidden_row", "coords", "grids"}
 
 // arenaAlign is the alignment of buffers in bytes.
 const arenaAlign = 64
@@ -140,12 +140,27 @@ func (v *verifier) arrays() {
 		b := &p.Buffers[i]
 		unique("buffer", b.Name)
 		v.split("buffer", b.Name, b.Split, b.Axes)
-		if n := v.bytes("buffer", b.Name, b.DType, b.Axes); b.Offset < 0 || b.Offset%arenaAlign != 0 || b.Offset > p.Arena-n {
+		n := v.bytes("buffer", b.Name, b.DType, b.Axes)
+		if b.Port.Name != "" {
+			v.port(b)
+		} else if b.Offset < 0 || b.Offset%arenaAlign != 0 || b.Offset > p.Arena-n {
 			v.fail("buffer %s: %d bytes at %d of an arena of %d", b.Name, n, b.Offset, p.Arena)
 		}
 	}
-	if p.Logits < 0 || p.Logits >= len(p.Buffers) {
+	if p.Logits < -1 || p.Logits >= len(p.Buffers) {
 		v.fail("logits is buffer %d of %d", p.Logits, len(p.Buffers))
+	}
+}
+
+// port checks a buffer that a port names: it has no place in the arena, and the port goes in once and out once at most.
+func (v *verifier) port(b *Buffer) {
+	if b.Offset != 0 || b.Port.Dir == InOut {
+		v.fail("buffer %s: offset %d, access %d of port %s", b.Name, b.Offset, b.Port.Dir, b.Port.Name)
+	}
+	for i := range v.p.Buffers {
+		if o := &v.p.Buffers[i]; o != b && o.Port == b.Port {
+			v.fail("buffers %s and %s have one port", b.Name, o.Name)
+		}
 	}
 }
 
@@ -191,10 +206,23 @@ func (v *verifier) launches() {
 			attrs[a.Name] = true
 		}
 	}
-	if v.err == nil && v.lives[p.Logits].first < 0 {
-		v.fail("no launch writes the logits")
+	if !p.givesSomething() {
+		v.fail("it has neither logits nor a port out")
+	}
+	for i := range p.Buffers {
+		if b := &p.Buffers[i]; v.lives[i].first < 0 && (i == p.Logits || b.Port.goes(Out)) {
+			v.fail("no launch writes the %s", b.Name)
+		}
 	}
 }
+
+// givesSomething says whether somebody can read what the plan computes.
+func (p *Plan) givesSomething() bool {
+	return p.Logits >= 0 || slices.ContainsFunc(p.Buffers, func(b Buffer) bool { return b.Port.goes(Out) })
+}
+
+// goes says whether it is a port in that direction.
+func (p Port) goes(d Access) bool { return p.Name != "" && p.Dir == d }
 
 // arg checks an argument. Reads come before writes: an input that an output of the same launch aliases was written earlier.
 func (v *verifier) arg(i int, l *Launch, a *Arg) {
@@ -217,9 +245,12 @@ func (v *verifier) arg(i int, l *Launch, a *Arg) {
 			v.fail("launch %s writes %s", l.Name, a.Param)
 		}
 	case ArgBuffer:
+		if a.Access != In && p.Buffers[a.Index].Port.goes(In) {
+			v.fail("launch %s writes %s, which comes in through a port", l.Name, p.Buffers[a.Index].Name)
+		}
 		s := &v.lives[a.Index]
 		if s.first < 0 {
-			if a.Access != Out {
+			if a.Access != Out && !p.Buffers[a.Index].Port.goes(In) {
 				v.fail("launch %s reads %s before it is written", l.Name, p.Buffers[a.Index].Name)
 			}
 			s.first = i
@@ -228,13 +259,24 @@ func (v *verifier) arg(i int, l *Launch, a *Arg) {
 	}
 }
 
-// overlaps looks at buffers in order of offset, so that only neighbours in memory are compared.
+// overlaps looks at buffers in order of offset, so that only neighbours in memory are compared. A port that goes in and out
+// is read before it is written.
 func (v *verifier) overlaps() {
 	p := v.p
-	v.lives[p.Logits].last = len(p.Launches) // the host reads them
-	order := make([]int, len(p.Buffers))
-	for i := range order {
-		order[i] = i
+	if p.Logits >= 0 {
+		v.lives[p.Logits].last = len(p.Launches) // the host reads them
+	}
+	var order []int
+	for i := range p.Buffers {
+		if p.Buffers[i].Port.Name == "" {
+			order = append(order, i)
+		}
+		for j := range p.Buffers {
+			in, out := &p.Buffers[i], &p.Buffers[j]
+			if in.Port.goes(In) && out.Port.goes(Out) && in.Port.Name == out.Port.Name && v.lives[i].last >= v.lives[j].first {
+				v.fail("port %s is written before its last value is read", in.Port.Name)
+			}
+		}
 	}
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(p.Buffers[a].Offset, p.Buffers[b].Offset) })
 	var open []int // buffers whose bytes reach the current offset
