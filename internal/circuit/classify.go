@@ -12,6 +12,7 @@ import (
 
 	"github.com/metrale/metrale/internal/diag"
 	"github.com/metrale/metrale/internal/modelconf"
+	"github.com/metrale/metrale/internal/plan"
 	"github.com/metrale/metrale/internal/tensor"
 )
 
@@ -20,16 +21,17 @@ func itoa(i int) string { return strconv.Itoa(i) }
 // point is a checkpoint's place in the space that a circuit spans: what its config.json says, classified.
 type point struct {
 	variant *Variant
-	dims    map[string]int64
-	params  map[string]float64
-	strings map[string]string
-	kinds   map[string][]string        // of each layer, by part, where the config lists them
-	kindsAt map[string]*modelconf.Node // the key that lists them
-	tables  map[string][]float32
-	where   map[string]*modelconf.Node // the key that set a dim
+	values                     // of the whole model
+	kinds   [][]string         // of each layer, one word of each part
+	ofKind  map[string]*values // what differs in layers of a kind
+	ofLayer []*values          // what differs in one layer
+	consts  []plan.Const
+	formula map[string]string          // params that the circuit computes, where the config gives none
 	ropeAt  map[string]*modelconf.Node // keys that rope.go reads
 
-	pending []pendingDim
+	lists    []placedNode // of kinds and layer numbers
+	perLayer []placedNode
+	pending  []pendingDim
 }
 
 // pendingDim waits for the dims that its expression names.
@@ -40,8 +42,7 @@ type pendingDim struct {
 
 // classify reads a config by its variant's map.
 func classify(v *Variant, cfg *modelconf.Config) (*point, error) {
-	p := &point{variant: v, dims: map[string]int64{}, params: map[string]float64{}, strings: map[string]string{},
-		kinds: map[string][]string{}, kindsAt: map[string]*modelconf.Node{}, tables: map[string][]float32{}, where: map[string]*modelconf.Node{}, ropeAt: map[string]*modelconf.Node{}}
+	p := &point{variant: v, values: *newValues(), ofKind: map[string]*values{}, formula: v.mapped().circuit.all.Params, ropeAt: map[string]*modelconf.Node{}}
 	tree := cfg.Tree
 	if v.Wraps != "" {
 		inner, ok := tree.Child(v.Wraps)
@@ -74,21 +75,20 @@ func classify(v *Variant, cfg *modelconf.Config) (*point, error) {
 			p.strings[name] = s
 		}
 	}
+	_ = p.settle() // some dims may wait for those of the rotation
+	if err := p.layers(m, tree); err != nil {
+		return nil, err
+	}
 	if err := p.rope(m, tree); err != nil {
 		return nil, err
 	}
 	if err := p.settle(); err != nil {
 		return nil, err
 	}
-	for name, text := range m.circuit.all.Params {
-		if _, ok := p.params[name]; ok {
-			continue
-		}
-		f, err := p.number(text, p.dims)
-		if err != nil {
+	for _, name := range slices.Sorted(maps.Keys(p.formula)) {
+		if _, err := p.number(name, &p.values); err != nil {
 			return nil, m.circuit.errorf("params."+name, "param %s: %s", name, err)
 		}
-		p.params[name] = f
 	}
 	return p, nil
 }
@@ -149,38 +149,14 @@ func (p *point) key(k placedKey, n *modelconf.Node) error {
 		}
 		return refuse(n, "%s is %s; supported is %s (%s)", n.Path(), literal(n), listed(k.Accept), k.Why)
 	case null && k.Null != nil && k.Dim != "":
-		return p.set(k.Dim, *k.Null, n)
+		return p.kindValues(k.Of).set(k.Dim, *k.Null, n)
 	case null:
 		return nil // as if absent
-	case k.Dim != "":
-		v, ok := n.Int()
-		lo, hi := int64(1), int64(1)<<31
-		if k.Min != nil {
-			lo = *k.Min
-		}
-		if k.Max != nil {
-			hi = *k.Max
-		}
-		if !ok || v < lo || v > hi {
-			return n.Errorf("%s is %s; it must be an integer from %d to %d", n.Path(), literal(n), lo, hi)
-		}
-		return p.set(k.Dim, v, n)
-	case k.Switch != "":
-		v, ok := n.Bool()
-		if !ok {
-			return n.Errorf("%s is %s; it must be true or false", n.Path(), literal(n))
-		}
-		for _, name := range append([]string{k.Switch}, k.Also...) {
-			if err := p.set(name, truth(v), n); err != nil {
-				return err
-			}
-		}
-	case k.Param != "":
-		v, ok := n.Float()
-		if !ok || math.IsNaN(v) || math.IsInf(v, 0) {
-			return n.Errorf("%s is %s; it must be a number", n.Path(), literal(n))
-		}
-		p.params[k.Param] = v
+	case k.Kinds != nil, k.Layers != "":
+		p.lists = append(p.lists, placedNode{k, n})
+		return k.checkKinds(n)
+	case k.PerLayer, k.Each:
+		p.perLayer = append(p.perLayer, placedNode{k, n})
 	case k.Variant != "":
 		s, ok := n.Str()
 		ours, known := k.Allow[s]
@@ -188,37 +164,55 @@ func (p *point) key(k placedKey, n *modelconf.Node) error {
 			return refuse(n, "%s is %s; supported is %s", n.Path(), literal(n), strings.Join(slices.Sorted(maps.Keys(k.Allow)), ", "))
 		}
 		p.strings[k.Variant] = ours
-	case k.Kinds != nil:
-		return p.layerKinds(k, n)
+	default:
+		return p.kindValues(k.Of).read(k, n)
+	}
+	return nil
+}
+
+// read takes a dim, switch or param.
+func (v *values) read(k placedKey, n *modelconf.Node) error {
+	switch {
+	case k.Dim != "":
+		x, ok := n.Int()
+		lo, hi := int64(1), int64(1)<<31
+		if k.Min != nil {
+			lo = *k.Min
+		}
+		if k.Max != nil {
+			hi = *k.Max
+		}
+		if !ok || x < lo || x > hi {
+			return n.Errorf("%s is %s; it must be an integer from %d to %d", n.Path(), literal(n), lo, hi)
+		}
+		return v.set(k.Dim, x, n)
+	case k.Switch != "":
+		x, ok := n.Bool()
+		if !ok {
+			return n.Errorf("%s is %s; it must be true or false", n.Path(), literal(n))
+		}
+		for _, name := range append([]string{k.Switch}, k.Also...) {
+			if err := v.set(name, truth(x), n); err != nil {
+				return err
+			}
+		}
+	case k.Param != "":
+		x, ok := n.Float()
+		if !ok || math.IsNaN(x) || math.IsInf(x, 0) {
+			return n.Errorf("%s is %s; it must be a number", n.Path(), literal(n))
+		}
+		v.params[k.Param] = x
 	}
 	return nil
 }
 
 // set gives a dim its value. What stands around a wrapped decoder was read first and stays.
-func (p *point) set(dim string, v int64, n *modelconf.Node) error {
-	if _, ok := p.dims[dim]; !ok {
-		p.dims[dim], p.where[dim] = v, n
-	} else if at := p.where[dim]; at.Key() != n.Key() && p.dims[dim] != v {
+func (v *values) set(dim string, x int64, n *modelconf.Node) error {
+	if _, ok := v.dims[dim]; !ok {
+		v.dims[dim], v.where[dim] = x, n
+	} else if at := v.where[dim]; at.Key() != n.Key() && v.dims[dim] != x {
 		return n.Errorf("%s is %s, but %s is %s", n.Path(), literal(n), at.Path(), literal(at)).Note(at.Pos(), "%s stands here", at.Path())
 	}
-	return nil
-}
-
-func (p *point) layerKinds(k placedKey, n *modelconf.Node) error {
-	if n.Kind() != modelconf.Array {
-		return n.Errorf("%s is %s; it must be a list of layer kinds", n.Path(), n.Kind())
-	}
-	for _, e := range n.Items() {
-		s, ok := e.Str()
-		if !ok || !slices.Contains(k.Kinds, s) {
-			return refuse(e, "%s is %s; supported is %s", e.Path(), literal(e), strings.Join(k.Kinds, ", "))
-		}
-		if ours, ok := k.Allow[s]; ok {
-			s = ours
-		}
-		p.kinds[k.Part] = append(p.kinds[k.Part], s)
-	}
-	p.kindsAt[k.Part] = n
 	return nil
 }
 
@@ -283,7 +277,7 @@ func listed(list []any) string {
 func (p *point) defaults(v *Variant, tree *modelconf.Node) error {
 	for _, spelling := range slices.Sorted(maps.Keys(v.keys)) {
 		k := v.keys[spelling]
-		if k.name != spelling {
+		if k.name != spelling || k.Of != "" {
 			continue
 		}
 		at := func(format string, args ...any) error {
@@ -365,20 +359,25 @@ func (p *point) settle() error {
 	return nil
 }
 
-// number reads a float: a literal, a param, or rsqrt(dims) = dims^-½.
-func (p *point) number(text string, dims map[string]int64) (float64, error) {
+// number reads a float at a place: a literal, a param of the config or the circuit, sqrt(dims), or rsqrt(dims) = dims^-½.
+func (p *point) number(text string, at *values) (float64, error) {
 	if f, err := strconv.ParseFloat(text, 64); err == nil {
 		return f, nil
 	}
-	if f, ok := p.params[text]; ok {
+	if f, ok := at.params[text]; ok {
 		return f, nil
 	}
-	if expr, ok := strings.CutPrefix(text, "rsqrt("); ok && strings.HasSuffix(expr, ")") {
-		v, err := tensor.Eval(strings.TrimSuffix(expr, ")"), dims)
-		if err != nil {
-			return 0, err
-		}
-		return math.Pow(float64(v), -0.5), nil
+	if formula, ok := p.formula[text]; ok && formula != text {
+		return p.number(formula, at)
 	}
-	return 0, fmt.Errorf("%q is no number, no param and no rsqrt(dims)", text)
+	for name, power := range map[string]float64{"sqrt(": 0.5, "rsqrt(": -0.5} {
+		if expr, ok := strings.CutPrefix(text, name); ok && strings.HasSuffix(expr, ")") {
+			v, err := tensor.Eval(strings.TrimSuffix(expr, ")"), at.dims)
+			if err != nil {
+				return 0, err
+			}
+			return math.Pow(float64(v), power), nil
+		}
+	}
+	return 0, fmt.Errorf("%q is no number, no param and no sqrt(dims) or rsqrt(dims)", text)
 }

@@ -33,7 +33,7 @@ func TestConfigsAreRefusedAtTheirLine(t *testing.T) {
 		{llama, []string{`"num_hidden_layers": 32`, `"num_hidden_layers": 10000000`}, `config.json:17:24: num_hidden_layers is 10000000; it must be an integer from 1 to 4096`},
 		{llama, []string{`"attention_bias": false`, `"attention_bias": 0`}, `config.json:5:21: attention_bias is 0; it must be true or false`},
 		{llama, []string{`"rms_norm_eps": 1e-05`, `"rms_norm_eps": true`}, `config.json:20:19: rms_norm_eps is true; it must be a number`},
-		{llama, []string{`"llama3"`, `"dynamic"`}, `config.json:26:18: rope_scaling.rope_type is "dynamic"; supported is default, linear, llama3, yarn`},
+		{llama, []string{`"llama3"`, `"dynamic"`}, `config.json:26:18: rope_scaling.rope_type is "dynamic"; supported is default, linear, llama3, proportional, yarn`},
 		{llama, []string{`"llama3"`, `"yarn"`}, `config.json:23:24: key rope_scaling.low_freq_factor is not known for rope type yarn of model_type llama`},
 		{llama, []string{`"factor": 8.0`, `"factor": 0.0`}, `config.json:22:15: rope_scaling.factor must not be 0`},
 		{llama, []string{`"factor": 8.0,`, ``}, `config.json:21:19: rope_scaling has no factor, which rope type llama3 needs`},

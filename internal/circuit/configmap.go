@@ -3,6 +3,7 @@
 package circuit
 
 import (
+	"cmp"
 	"io/fs"
 	"maps"
 	"path"
@@ -38,27 +39,42 @@ type Variant struct {
 
 // RopeRule is what a model_type says about its rotation beyond the config's keys.
 type RopeRule struct {
-	Theta         float64 `toml:"theta"`          // where the config gives none
-	Partial       float64 `toml:"partial"`        // rotated share of a head where the config gives none; 0 = all
-	PositionScale bool    `toml:"position_scale"` // llama_4_scaling_beta scales queries
-	MRope         bool    `toml:"mrope"`          // mrope_section is allowed: three equal positions of text are one
+	Theta         float64             `toml:"theta"`          // where the config gives none
+	Partial       float64             `toml:"partial"`        // rotated share of a head where the config gives none; 0 = all
+	Dim           string              `toml:"dim"`            // of which a part is rotated; head_dim unless given
+	PositionScale bool                `toml:"position_scale"` // llama_4_scaling_beta scales queries
+	MRope         bool                `toml:"mrope"`          // mrope_section is allowed: three equal positions of text are one
+	Kind          map[string]RopeKind `toml:"kind"`           // layers of these kinds rotate otherwise
 }
 
-// Key classifies a key of config.json. Exactly one of the first eight is given.
-type Key struct {
-	Dim     string   `toml:"dim"`     // an integer; also the name that expressions use
-	Switch  string   `toml:"switch"`  // true or false, as the dim 1 or 0
-	Param   string   `toml:"param"`   // a number
-	Variant string   `toml:"variant"` // a string, one of Allow's keys
-	Kinds   []string `toml:"kinds"`   // a list of a layer part's kinds, these
-	Rope    bool     `toml:"rope"`    // read by rope.go
-	Accept  []any    `toml:"accept"`  // only these values (or null); Why says what is missing for others
-	Ignore  string   `toml:"ignore"`  // has no effect; says why
-	Quant   bool     `toml:"quant"`   // read by modelconf
+// RopeKind is the rotation of a layer kind, where rope_parameters has no object for it.
+type RopeKind struct {
+	Theta    float64 `toml:"theta"`     // where the config gives none
+	ThetaKey string  `toml:"theta_key"` // the key that holds this kind's theta
+	Plain    bool    `toml:"plain"`     // rope_scaling is not of this kind
+}
 
+// Key classifies a key of config.json. Exactly one of the first eleven is given.
+type Key struct {
+	Dim      string   `toml:"dim"`       // an integer; also the name that expressions use
+	Switch   string   `toml:"switch"`    // true or false, as the dim 1 or 0
+	Param    string   `toml:"param"`     // a number
+	Variant  string   `toml:"variant"`   // a string, one of Allow's keys
+	Kinds    []string `toml:"kinds"`     // a list of a layer part's kinds, these
+	Layers   string   `toml:"layers"`    // a list of layer numbers, or their text "1,2": layers of this kind
+	PerLayer bool     `toml:"per_layer"` // an object: layer number → keys that differ there
+	Rope     bool     `toml:"rope"`      // read by rope.go
+	Accept   []any    `toml:"accept"`    // only these values (or null); Why says what is missing for others
+	Ignore   string   `toml:"ignore"`    // has no effect; says why
+	Quant    bool     `toml:"quant"`     // read by modelconf
+
+	Of      string            `toml:"of"`      // of a dim, switch or param: holds for layers of this kind only
+	Each    bool              `toml:"each"`    // of a dim or param: a list with a value for each layer, or null for what holds without
+	Longer  bool              `toml:"longer"`  // of Kinds and Each: entries of draft layers may follow
+	Base    int64             `toml:"base"`    // of Layers: the number of the first layer
 	Alias   []string          `toml:"alias"`   // other spellings of the key
 	Also    []string          `toml:"also"`    // further switches that it sets
-	Part    string            `toml:"part"`    // of Kinds: the layer part
+	Part    string            `toml:"part"`    // of Kinds and Layers: the layer part
 	Allow   map[string]string `toml:"allow"`   // of Variant and Kinds: the config's word → ours
 	Default any               `toml:"default"` // where the key is absent; an expression, for a dim
 	Null    *int64            `toml:"null"`    // what null stands for; absence unless given
@@ -77,7 +93,7 @@ type placedKey struct {
 
 func (k *Key) kindsGiven() int {
 	n := 0
-	for _, given := range []bool{k.Dim != "", k.Switch != "", k.Param != "", k.Variant != "", k.Kinds != nil, k.Rope, k.Accept != nil, k.Ignore != "", k.Quant} {
+	for _, given := range []bool{k.Dim != "", k.Switch != "", k.Param != "", k.Variant != "", k.Kinds != nil, k.Layers != "", k.PerLayer, k.Rope, k.Accept != nil, k.Ignore != "", k.Quant} {
 		if given {
 			n++
 		}
@@ -143,7 +159,31 @@ func (lib *Library) addVariants(fsys fs.FS, m *mapFile, f *kernel.File, c *Circu
 		if err := addKeys(v.keys, v.Keys, f, at+".keys"); err != nil {
 			return err
 		}
+		if err := v.checkKinds(f, at); err != nil {
+			return err
+		}
 		lib.Variants[mt] = v
+	}
+	return nil
+}
+
+// checkKinds holds the kinds that a map names against the circuit's.
+func (v *Variant) checkKinds(f *kernel.File, at string) error {
+	for kind := range v.Rope.Kind {
+		if v.circuit.Layers.Kind[kind] == nil {
+			return f.Errorf(at+".rope.kind."+kind, "circuit %s has no layer kind %s", v.circuit.name, kind)
+		}
+	}
+	for _, k := range v.keys {
+		kinds := []string{k.Of, k.Layers}
+		for _, kind := range k.Kinds {
+			kinds = append(kinds, cmp.Or(k.Allow[kind], kind))
+		}
+		for _, kind := range kinds {
+			if kind != "" && v.circuit.Layers.Kind[kind] == nil {
+				return k.file.Errorf(k.at, "circuit %s of model_type %s has no layer kind %s", v.circuit.name, v.ModelType, kind)
+			}
+		}
 	}
 	return nil
 }
@@ -177,7 +217,7 @@ func addKeys(into map[string]placedKey, keys map[string]Key, f *kernel.File, at 
 	for _, name := range slices.Sorted(maps.Keys(keys)) {
 		k, here := keys[name], at+"."+name
 		if n := k.kindsGiven(); n != 1 {
-			return f.Errorf(here, "key %s has %d classes; exactly one of dim, switch, param, variant, kinds, rope, accept, ignore, quant is given", name, n)
+			return f.Errorf(here, "key %s has %d classes; exactly one of dim, switch, param, variant, kinds, layers, per_layer, rope, accept, ignore, quant is given", name, n)
 		}
 		if k.Variant != "" && len(k.Allow) == 0 {
 			return f.Errorf(here, "key %s is a variant without allow", name)

@@ -38,7 +38,7 @@ func Instantiate(lib *Library, cfg *modelconf.Config) (*Instance, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &builder{lib: lib, p: p, c: v.mapped().circuit, names: map[string]int{}, versions: map[string]int{},
+	b := &builder{lib: lib, p: p, c: v.mapped().circuit, names: map[string]int{}, ofKind: map[string]map[string]int{}, versions: map[string]int{},
 		in: &Instance{Circuit: v.mapped().circuit.name, ModelType: v.ModelType, Prefixes: v.Prefixes}}
 	if err := b.build(); err != nil {
 		return nil, err
@@ -55,15 +55,16 @@ type builder struct {
 	p        *point
 	c        *Circuit
 	in       *Instance
-	names    map[string]int // names bound across blocks → edge
-	versions map[string]int // edge names given so far
+	names    map[string]int            // names bound across blocks → edge
+	ofKind   map[string]map[string]int // the same, where only layers of a kind see them
+	versions map[string]int            // edge names given so far
 
 	// Of the block being placed:
 	block  *Block
 	use    Use
 	layer  int
 	prefix string // of ids
-	dims   map[string]int64
+	at     *values
 	local  map[string]int
 	states map[string]int
 	bind   *strings.Replacer
@@ -73,13 +74,13 @@ func (b *builder) build() error {
 	for _, name := range slices.Sorted(maps.Keys(b.p.dims)) {
 		b.in.Dims = append(b.in.Dims, plan.Dim{Name: name, Size: b.p.dims[name]})
 	}
-	kinds, err := b.layerKinds()
-	if err != nil {
-		return err
+	for _, kind := range slices.Sorted(maps.Keys(b.p.ofKind)) {
+		dims := b.p.ofKind[kind].dims
+		for _, name := range slices.Sorted(maps.Keys(dims)) {
+			b.in.Dims = append(b.in.Dims, plan.Dim{Name: kind + "." + name, Size: dims[name]})
+		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(b.p.tables)) {
-		b.in.Consts = append(b.in.Consts, plan.Const{Name: name, Values: b.p.tables[name]})
-	}
+	b.in.Consts = b.p.consts
 	for _, u := range b.c.Unused {
 		on, err := when(u.When, b.p.dims)
 		if err != nil {
@@ -93,21 +94,32 @@ func (b *builder) build() error {
 		}
 	}
 	for _, u := range b.c.Begin {
-		if err := b.place(u, -1); err != nil {
-			return err
+		if u.Kinds == nil {
+			if err := b.place(u, -1, ""); err != nil {
+				return err
+			}
+		}
+		for _, kind := range u.Kinds {
+			if !b.p.occurs(kind) {
+				continue
+			}
+			if err := b.place(u, -1, kind); err != nil {
+				return err
+			}
 		}
 	}
-	for i := range b.in.Kinds {
-		for part := range kinds {
-			for _, u := range b.c.Layers.Kind[kinds[part][i]] {
-				if err := b.place(u, i); err != nil {
+	for i, kinds := range b.p.kinds {
+		b.in.Kinds = append(b.in.Kinds, strings.Join(kinds, "+"))
+		for _, kind := range kinds {
+			for _, u := range b.c.Layers.Kind[kind] {
+				if err := b.place(u, i, ""); err != nil {
 					return err
 				}
 			}
 		}
 	}
 	for _, u := range b.c.End {
-		if err := b.place(u, -1); err != nil {
+		if err := b.place(u, -1, ""); err != nil {
 			return err
 		}
 	}
@@ -138,18 +150,30 @@ func (b *builder) fill(name string) (string, error) {
 	}
 }
 
-// place adds a block's nodes.
-func (b *builder) place(u Use, layer int) error {
+// place adds a block's nodes: in a layer, or (layer -1) around them, there for the layers of a kind or for all.
+func (b *builder) place(u Use, layer int, kind string) error {
 	b.block, b.use, b.layer = b.lib.Blocks[u.Block], u, layer
 	as := u.As
 	if as == "" {
 		as = u.Block
 	}
-	b.prefix, b.dims, b.local, b.states = "", b.p.dims, map[string]int{}, map[string]int{}
+	b.prefix, b.local, b.states = "", map[string]int{}, map[string]int{}
 	subst := []string{}
-	if layer >= 0 {
-		b.prefix = fmt.Sprintf("L%02d.%s.", layer, as)
+	switch {
+	case layer >= 0:
+		b.at, b.prefix = b.p.inLayer(layer), fmt.Sprintf("L%02d.%s.", layer, as)
 		subst = append(subst, "{L}", strings.ReplaceAll(b.c.Layers.Path, "{i}", itoa(layer)))
+	case kind != "":
+		b.at, b.prefix = b.p.inKind(kind), kind+"."
+	default:
+		b.at = &b.p.values
+	}
+	on, err := when(u.When, b.at.dims)
+	if err != nil {
+		return b.c.file.Errorf("layers", "block %s: %s", u.Block, err)
+	}
+	if !on {
+		return nil
 	}
 	for name, dflt := range b.block.Bind {
 		if over, ok := u.Bind[name]; ok {
@@ -159,17 +183,18 @@ func (b *builder) place(u Use, layer int) error {
 	}
 	b.bind = strings.NewReplacer(subst...)
 	if len(u.Set) > 0 {
-		b.dims = maps.Clone(b.p.dims)
+		set := newValues()
 		for name, expr := range u.Set {
-			v, err := tensor.Eval(expr, b.p.dims)
+			v, err := tensor.Eval(expr, b.at.dims)
 			if err != nil {
 				return b.c.file.Errorf("layers", "block %s sets %s: %s", u.Block, name, err)
 			}
-			b.dims[name] = v
+			set.dims[name] = v
 		}
+		b.at = b.at.over(set)
 	}
 	for _, name := range b.block.In {
-		e, ok := b.names[name]
+		e, ok := b.visible(name)
 		if !ok {
 			return b.c.file.Errorf("begin", "block %s needs the edge %s, which nothing before it binds", u.Block, name)
 		}
@@ -180,14 +205,34 @@ func (b *builder) place(u Use, layer int) error {
 			return err
 		}
 	}
+	into := b.names
+	if kind != "" {
+		if b.ofKind[kind] == nil {
+			b.ofKind[kind] = map[string]int{}
+		}
+		into = b.ofKind[kind]
+	}
 	for _, name := range b.block.Out {
 		e, ok := b.local[name]
 		if !ok {
 			return b.block.file.Errorf("out", "output %s is bound by no node at this config", name)
 		}
-		b.names[name] = e
+		into[name] = e
 	}
 	return nil
+}
+
+// visible finds an edge that an earlier block bound: for the layer's kinds, or for all.
+func (b *builder) visible(name string) (int, bool) {
+	if b.layer >= 0 {
+		for _, kind := range b.p.kinds[b.layer] {
+			if e, ok := b.ofKind[kind][name]; ok {
+				return e, true
+			}
+		}
+	}
+	e, ok := b.names[name]
+	return e, ok
 }
 
 // when evaluates a condition: empty, "dim" or "!dim".
@@ -209,7 +254,7 @@ func (b *builder) node(i int) error {
 	fail := func(key string, err error) error {
 		return b.block.file.Errorf(at+key, "node %s%s: %s", b.prefix, d.ID, err)
 	}
-	on, err := when(d.When, b.dims)
+	on, err := when(d.When, b.at.dims)
 	if err != nil {
 		return fail(".when", err)
 	}
@@ -242,8 +287,8 @@ func (b *builder) node(i int) error {
 		n.Weights = append(n.Weights, w)
 	}
 	for _, port := range op.consts {
-		c := slices.IndexFunc(b.in.Consts, func(c plan.Const) bool { return c.Name == d.Consts[port.name] })
-		if c < 0 {
+		c, ok := b.at.tables[d.Consts[port.name]]
+		if !ok {
 			return fail(".consts", fmt.Errorf("the config gives no table %q", d.Consts[port.name]))
 		}
 		n.Consts = append(n.Consts, c)
@@ -290,14 +335,14 @@ func (b *builder) attr(spec *attrSpec, given any) (a plan.Attr, expr string, err
 	case string:
 		switch spec.kind {
 		case plan.IntAttr:
-			a.Int, err = tensor.Eval(v, b.dims)
+			a.Int, err = tensor.Eval(v, b.at.dims)
 			return a, v, err
 		case plan.FloatAttr:
-			a.Float, err = b.p.number(v, b.dims)
+			a.Float, err = b.p.number(v, b.at)
 			return a, "", err
 		}
 		if ref, ok := strings.CutPrefix(v, "$"); ok {
-			if v = b.p.strings[ref]; v == "" {
+			if v = b.at.strings[ref]; v == "" {
 				return a, "", fmt.Errorf("attribute %s: the config gives no %s", spec.name, ref)
 			}
 		}
@@ -314,7 +359,7 @@ func (b *builder) attr(spec *attrSpec, given any) (a plan.Attr, expr string, err
 func (b *builder) weight(n *Node, p *port, decls map[string]WeightDecl) (int, error) {
 	d, ok := decls[p.name]
 	if ok {
-		on, err := when(d.When, b.dims)
+		on, err := when(d.When, b.at.dims)
 		if err != nil {
 			return -1, err
 		}
@@ -325,7 +370,7 @@ func (b *builder) weight(n *Node, p *port, decls map[string]WeightDecl) (int, er
 	}
 	w := Weight{Name: n.ID + "." + p.name, Split: plan.Replicated}
 	for i, expr := range d.Axes {
-		size, err := tensor.Eval(expr, b.dims)
+		size, err := tensor.Eval(expr, b.at.dims)
 		if err != nil {
 			return -1, err
 		}
@@ -360,7 +405,7 @@ func (b *builder) piece(source string) (string, error) {
 	}
 	exprs := strings.Split(strings.TrimSuffix(rows, "]"), ":")
 	for i, expr := range exprs {
-		v, err := tensor.Eval(expr, b.dims)
+		v, err := tensor.Eval(expr, b.at.dims)
 		if err != nil {
 			return "", err
 		}
@@ -394,7 +439,7 @@ func (b *builder) state(name string) (int, error) {
 		s.Kind = plan.Slot
 	}
 	for i, expr := range d.Axes {
-		size, err := tensor.Eval(expr, b.dims)
+		size, err := tensor.Eval(expr, b.at.dims)
 		if err != nil {
 			return 0, err
 		}

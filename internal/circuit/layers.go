@@ -5,7 +5,11 @@ package circuit
 import (
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
+
+	"github.com/metrale/metrale/internal/modelconf"
+	"github.com/metrale/metrale/internal/tensor"
 )
 
 // Layers says which blocks each layer has: those of its kind, part after part.
@@ -17,7 +21,7 @@ type Layers struct {
 }
 
 // Part is what of a layer varies by itself. A list of the config that names the part decides its kinds; else one of the
-// rules below does.
+// rules below does, if there is one.
 type Part struct {
 	Name  string  `toml:"name"`
 	Kind  string  `toml:"kind"`  // of all layers
@@ -27,7 +31,7 @@ type Part struct {
 
 // Choice gives the layers that Dim decides one kind and the others another.
 type Choice struct {
-	Dim  string `toml:"dim"`
+	Dim  string `toml:"dim"` // or an expression
 	Kind string `toml:"kind"`
 	Else string `toml:"else"`
 }
@@ -55,8 +59,8 @@ func (l *Layers) check(c *Circuit) error {
 				return c.file.Errorf(at, "%q is no layer kind", kind)
 			}
 		}
-		if n := len(p.kinds()); n != 1 && n != 2 || n == 2 && p.Kind != "" {
-			return c.file.Errorf(at, "part %q needs one of kind, every, first", p.Name)
+		if n := len(p.kinds()); n > 2 || n == 2 && p.Kind != "" {
+			return c.file.Errorf(at, "part %q has more than one of kind, every, first", p.Name)
 		}
 	}
 	return nil
@@ -75,70 +79,145 @@ func (p *Part) kinds() (kinds []string) {
 	return kinds
 }
 
-// layerKinds gives the kinds of each layer, one per part: kinds[part][layer].
-func (b *builder) layerKinds() (kinds [][]string, err error) {
-	l := &b.c.Layers
-	n, ok := b.p.dims[l.Count]
+// layerKinds decides the kinds of each layer, one per part: as the config lists them, else by the part's rule; then by lists
+// of layer numbers.
+func (p *point) layerKinds(c *Circuit, tree *modelconf.Node) error {
+	n, ok := p.dims[c.Layers.Count]
 	if !ok {
-		return nil, b.c.file.Errorf("layers.count", "there is no dim %s", l.Count)
+		return c.file.Errorf("layers.count", "there is no dim %s", c.Layers.Count)
 	}
-	for name, at := range b.p.kindsAt {
-		if !slices.ContainsFunc(l.Parts, func(p Part) bool { return p.Name == name }) {
-			return nil, b.c.file.Errorf("layers.part", "no part is named %q, which key %s lists", name, at.Path())
+	p.kinds = make([][]string, n)
+	for i := range c.Layers.Parts {
+		part := &c.Layers.Parts[i]
+		words := make([]string, n)
+		listed, numbered := false, false
+		for _, x := range p.lists {
+			numbered = numbered || x.key.Part == part.Name && x.key.Layers != ""
+			if x.key.Part != part.Name || x.key.Kinds == nil {
+				continue
+			}
+			if err := x.fits(len(words)); err != nil {
+				return err
+			}
+			for j := range words {
+				words[j] = x.key.kindOf(x.n.Items()[j])
+			}
+			listed = true
 		}
-	}
-	for i := range l.Parts {
-		p := &l.Parts[i]
-		list, listed := b.p.kinds[p.Name]
 		if !listed {
-			if list, err = b.ruledKinds(p, "layers.part."+itoa(i), n); err != nil {
-				return nil, err
+			if len(part.kinds()) == 0 && !numbered {
+				return tree.Errorf("no key of the config says which kind each layer is; model_type %s needs one", p.variant.ModelType)
 			}
-		} else if at := b.p.kindsAt[p.Name]; int64(len(list)) != n {
-			return nil, at.Errorf("%s has %d entries for %d layers", at.Path(), len(list), n)
-		}
-		for _, k := range list {
-			if l.Kind[k] == nil {
-				return nil, b.c.file.Errorf("layers.kind", "the circuit has no layer kind %s", k)
+			if err := p.ruled(words, c, part, "layers.part."+itoa(i)); err != nil {
+				return err
 			}
 		}
-		kinds = append(kinds, list)
-	}
-	b.in.Kinds = make([]string, n)
-	for i := range b.in.Kinds {
-		var names []string
-		for part := range kinds {
-			names = append(names, kinds[part][i])
+		for _, x := range p.lists {
+			if x.key.Part == part.Name && x.key.Layers != "" {
+				if err := x.numbers(words); err != nil {
+					return err
+				}
+			}
 		}
-		b.in.Kinds[i] = strings.Join(names, "+")
+		for j, k := range words {
+			if c.Layers.Kind[k] == nil {
+				return tree.Errorf("no key of the config says which kind layer %d is", j)
+			}
+			p.kinds[j] = append(p.kinds[j], k)
+		}
 	}
-	return kinds, nil
+	return nil
 }
 
-// ruledKinds are the kinds of n layers by the part's rule.
-func (b *builder) ruledKinds(p *Part, at string, n int64) ([]string, error) {
-	list := make([]string, n)
-	for i := range n {
-		switch {
-		case p.Every != nil:
-			every := b.p.dims[p.Every.Dim]
-			if every < 1 {
-				return nil, b.c.file.Errorf(at, "dim %s is %d", p.Every.Dim, every)
-			}
-			if list[i] = p.Every.Else; (i+1)%every == 0 {
-				list[i] = p.Every.Kind
-			}
-		case p.First != nil:
-			first, ok := b.p.dims[p.First.Dim]
-			if !ok {
-				return nil, b.c.file.Errorf(at, "there is no dim %s", p.First.Dim)
-			}
-			if list[i] = p.First.Else; i < first {
-				list[i] = p.First.Kind
-			}
-		default:
-			list[i] = p.Kind
+// ruled gives layers the kinds of the part's rule.
+func (p *point) ruled(words []string, c *Circuit, part *Part, at string) error {
+	choice := part.Every
+	if choice == nil {
+		choice = part.First
+	}
+	if choice == nil {
+		for i := range words {
+			words[i] = part.Kind
+		}
+		return nil
+	}
+	n, err := tensor.Eval(choice.Dim, p.dims)
+	if err != nil || n < 0 || n == 0 && part.Every != nil {
+		return c.file.Errorf(at, "dim %s is %d (%v)", choice.Dim, n, err)
+	}
+	for i := range words {
+		words[i] = choice.Else
+		if part.Every != nil && int64(i+1)%n == 0 || part.First != nil && int64(i) < n {
+			words[i] = choice.Kind
 		}
 	}
-	return list, nil
+	return nil
+}
+
+// checkKinds looks at the words of a list of kinds.
+func (k *Key) checkKinds(n *modelconf.Node) error {
+	if k.Kinds == nil {
+		return nil
+	}
+	if n.Kind() != modelconf.Array {
+		return n.Errorf("%s is %s; it must be a list of layer kinds", n.Path(), n.Kind())
+	}
+	for _, e := range n.Items() {
+		if s, ok := e.Str(); !ok || !slices.Contains(k.Kinds, s) {
+			return refuse(e, "%s is %s; supported is %s", e.Path(), literal(e), strings.Join(k.Kinds, ", "))
+		}
+	}
+	return nil
+}
+
+// kindOf is our word for one of a list of kinds.
+func (k *Key) kindOf(n *modelconf.Node) string {
+	s, _ := n.Str()
+	if ours, ok := k.Allow[s]; ok {
+		return ours
+	}
+	return s
+}
+
+// fits checks that a list has an entry for each layer.
+func (x *placedNode) fits(layers int) error {
+	if x.n.Kind() != modelconf.Array {
+		return x.n.Errorf("%s is %s; it must be a list with an entry for each layer", x.n.Path(), x.n.Kind())
+	}
+	if n := x.n.Len(); n < layers || n > layers && !x.key.Longer {
+		return x.n.Errorf("%s has %d entries for %d layers", x.n.Path(), n, layers)
+	}
+	return nil
+}
+
+// numbers gives the layers that a list names its kind.
+func (x *placedNode) numbers(words []string) error {
+	set := func(at *modelconf.Node, i int64, ok bool) error {
+		if i -= x.key.Base; !ok || i < 0 || i >= int64(len(words)) && !x.key.Longer {
+			return at.Errorf("%s is %s; it must name some of %d layers", at.Path(), literal(at), len(words))
+		}
+		if i < int64(len(words)) {
+			words[i] = x.key.Layers
+		}
+		return nil
+	}
+	if text, ok := x.n.Str(); ok {
+		for _, word := range strings.Split(text, ",") {
+			i, err := strconv.ParseInt(strings.TrimSpace(word), 10, 32)
+			if err := set(x.n, i, err == nil); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if x.n.Kind() != modelconf.Array {
+		return x.n.Errorf("%s is %s; it must be a list of layer numbers", x.n.Path(), x.n.Kind())
+	}
+	for _, e := range x.n.Items() {
+		i, ok := e.Int()
+		if err := set(e, i, ok); err != nil {
+			return err
+		}
+	}
+	return nil
 }

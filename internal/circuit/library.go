@@ -97,9 +97,11 @@ type Circuit struct {
 // Use places a block.
 type Use struct {
 	Block string            `toml:"use"`
-	As    string            `toml:"as"`   // prefix of node ids; the block's name unless given
-	Bind  map[string]string `toml:"bind"` // replaces binds
-	Set   map[string]string `toml:"set"`  // dims that differ here
+	As    string            `toml:"as"`    // prefix of node ids; the block's name unless given
+	When  string            `toml:"when"`  // a dim that must not be 0, or !dim that must
+	Kinds []string          `toml:"kinds"` // before the layers: once for each of these kinds that occurs, whose layers alone see it
+	Bind  map[string]string `toml:"bind"`  // replaces binds
+	Set   map[string]string `toml:"set"`   // dims that differ here
 }
 
 // Unused names tensors that a checkpoint may have and the circuit does not read.
@@ -316,6 +318,11 @@ func (lib *Library) checkCircuit(c *Circuit) error {
 			b, ok := lib.Blocks[u.Block]
 			if !ok {
 				return c.file.Errorf(at+"."+itoa(i), "there is no block %q", u.Block)
+			}
+			for _, k := range u.Kinds {
+				if c.Layers.Kind[k] == nil {
+					return c.file.Errorf(at+"."+itoa(i)+".kinds", "there is no layer kind %s", k)
+				}
 			}
 			for k := range u.Bind {
 				if _, ok := b.Bind[k]; !ok {

@@ -63,7 +63,7 @@ func TestFaultsInTheTreeAreNamed(t *testing.T) {
 		{llama, `path = "{P}layers.{i}"`, ``, `circuits/llama.toml:@-1:2: layers need path, count and at least one kind`},
 		{config, `circuit = "llama"`, `circuit = "lama"`, `circuits/llama.config.toml:@:1: there is no circuit "lama"`},
 		{config, `"decoder"]`, `"decode"]`, `circuits/llama.config.toml:@:22: there is no key set "decode"`},
-		{config, `{ dim = "inter" }`, `{ dim = "inter", switch = "x" }`, `circuits/llama.config.toml:@:1: key intermediate_size has 2 classes; exactly one of dim, switch, param, variant, kinds, rope, accept, ignore, quant is given`},
+		{config, `{ dim = "inter" }`, `{ dim = "inter", switch = "x" }`, `circuits/llama.config.toml:@:1: key intermediate_size has 2 classes; exactly one of dim, switch, param, variant, kinds, layers, per_layer, rope, accept, ignore, quant is given`},
 		{"circuits/qwen3.config.toml", `[variant.qwen3]`, `[variant.llama]`, `circuits/qwen3.config.toml:@:2: model_type llama is mapped twice`},
 		{fusions, `match = ["y = rope(x, angles)"]`, `match = ["y = rope(x)"]`, `"y = rope(x)": the op is rope(`},
 		{fusions, `kernel = "linear_add"`, `kernel = "linear_sub"`, `rule linear_add: class cpu has no kernel "linear_sub"`},
@@ -100,7 +100,7 @@ func TestFaultsThatAConfigShows(t *testing.T) {
 		{"circuits/blocks/mlp.toml", `split = "inter"`, `split = "outer"`, `circuits/blocks/mlp.toml:@:1: node L00.mlp.gate: no axis of [inter hidden] is named by outer`},
 		{"circuits/blocks/mlp.toml", `["hidden", "inter"]`, `["hidden", "hidden"]`, `no axis of [hidden hidden] is named by inter`},
 		{"circuits/blocks/attention.toml", `attrs = { heads = "heads", head_dim = "head_dim", rot`, `attrs = { heads = "kv_heads", head_dim = "head_dim", rot`, `the config does not fit circuit llama: node L00.attn.q_rope: x: axis 1 is heads*head_dim=64, expected heads*head_dim=32`},
-		{"circuits/blocks/embedding.toml", `embed_scale = "1"`, `embed_scale = "one"`, `circuits/blocks/embedding.toml:@:12: param embed_scale: "one" is no number, no param and no rsqrt(dims)`},
+		{"circuits/blocks/embedding.toml", `embed_scale = "1"`, `embed_scale = "one"`, `circuits/blocks/embedding.toml:@:12: param embed_scale: "one" is no number, no param and no sqrt(dims) or rsqrt(dims)`},
 	} {
 		files := tree(t)
 		src := string(files[c.file].Data)

@@ -3,19 +3,23 @@
 package circuit
 
 import (
+	"cmp"
+	"maps"
 	"math"
 	"slices"
 	"strings"
 
 	"github.com/metrale/metrale/internal/modelconf"
+	"github.com/metrale/metrale/internal/plan"
 )
 
 // ropeKeys are the keys that each kind of rotation reads; every kind also reads those of "".
 var ropeKeys = map[string][]string{
-	"":        {"rope_type", "type", "rope_theta", "partial_rotary_factor"},
-	"default": nil,
-	"linear":  {"factor"},
-	"llama3":  {"factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"},
+	"":             {"rope_type", "type", "rope_theta", "partial_rotary_factor"},
+	"default":      nil,
+	"proportional": {"factor"},
+	"linear":       {"factor"},
+	"llama3":       {"factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"},
 	"yarn": {"factor", "original_max_position_embeddings", "beta_fast", "beta_slow", "mscale", "mscale_all_dim",
 		"attention_factor", "truncate", "llama_4_scaling_beta", "max_position_embeddings"},
 }
@@ -31,8 +35,9 @@ type ropeSpec struct {
 	truncate                        bool
 }
 
-// rope reads the rotation in either spelling (rope_parameters, or rope_scaling and rope_theta beside it) and computes the
-// table "rope", the dim rot, the param rope_scale and, where the variant scales queries by position, position_*.
+// rope reads the rotation in either spelling (rope_parameters, or rope_scaling and rope_theta beside it), of the model or of
+// each kind of layers, and computes the table "rope", the dim rot, the param rope_scale and, where the variant scales queries
+// by position, position_*.
 func (p *point) rope(v *Variant, tree *modelconf.Node) error {
 	params, scaling := p.ropeAt["rope_parameters"], p.ropeAt["rope_scaling"]
 	if params != nil && scaling != nil {
@@ -41,15 +46,77 @@ func (p *point) rope(v *Variant, tree *modelconf.Node) error {
 	if params == nil {
 		params = scaling
 	}
+	p.dims["position_scale"], p.dims["position_period"], p.params["position_beta"] = 0, 1, 0
+	if kinds := v.circuit.kindsIn(params); kinds != nil {
+		for _, kind := range kinds {
+			if n, _ := params.Child(kind); p.occurs(kind) && !n.IsNull() {
+				if err := p.rotation(v, n, kind, tree); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	}
+	if err := p.rotation(v, params, "", tree); err != nil {
+		return err
+	}
+	dim := cmp.Or(v.Rope.Dim, "head_dim")
+	for _, kind := range slices.Sorted(maps.Keys(v.circuit.Layers.Kind)) {
+		rule, own := v.Rope.Kind[kind]
+		if own = own || p.inKind(kind).dims[dim] != p.dims[dim]; !own || !p.occurs(kind) {
+			continue
+		}
+		obj := params
+		if rule.Plain {
+			obj = nil
+		}
+		if err := p.rotation(v, obj, kind, tree); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// kindsIn gives an object's keys if all are layer kinds.
+func (c *Circuit) kindsIn(n *modelconf.Node) []string {
+	if n == nil || n.Kind() != modelconf.Object || n.Len() == 0 {
+		return nil
+	}
+	for _, k := range n.Keys() {
+		if c.Layers.Kind[k] == nil {
+			return nil
+		}
+	}
+	return n.Keys()
+}
+
+// rotation is that of a kind, or of the model ("").
+func (p *point) rotation(v *Variant, params *modelconf.Node, kind string, tree *modelconf.Node) error {
 	r := ropeReader{p: p, obj: params, kind: "default"}
 	if params != nil {
 		if err := r.kindAndKeys(v); err != nil {
 			return err
 		}
 	}
+	rule := v.Rope.Kind[kind]
+	if rule.Theta == 0 {
+		rule.Theta = v.Rope.Theta
+	}
+	if rule.ThetaKey == "" {
+		rule.ThetaKey = "rope_theta"
+	}
 	s := ropeSpec{kind: r.kind, truncate: true}
-	s.theta = r.beside("rope_theta", v.Rope.Theta)
-	s.partial = r.beside("partial_rotary_factor", max(v.Rope.Partial, 0))
+	s.theta = r.or("rope_theta", r.read(p.ropeAt[rule.ThetaKey], rule.Theta))
+	at := p.inKind(kind)
+	head, ok := at.dims[cmp.Or(v.Rope.Dim, "head_dim")]
+	if !ok {
+		return v.circuit.file.Errorf("dims", "there is no dim %s to rotate", cmp.Or(v.Rope.Dim, "head_dim"))
+	}
+	share := v.Rope.Partial
+	if n := p.ropeAt["rotary_dim"]; n != nil {
+		share = r.read(n, 0) / float64(head)
+	}
+	s.partial = r.beside("partial_rotary_factor", share)
 	switch {
 	case s.partial == 0:
 		s.partial = 1
@@ -57,10 +124,13 @@ func (p *point) rope(v *Variant, tree *modelconf.Node) error {
 		n := r.at("partial_rotary_factor")
 		r.err = refuse(n, "%s is %s; model_type %s rotates whole heads", n.Path(), literal(n), v.ModelType)
 	}
+	into := p.kindValues(kind)
 	context := float64(p.dims["context"])
 	switch r.kind {
 	case "linear":
 		s.factor = r.need("factor")
+	case "proportional":
+		s.factor = r.or("factor", 1)
 	case "llama3":
 		s.factor, s.lowFreq, s.highFreq = r.need("factor"), r.need("low_freq_factor"), r.need("high_freq_factor")
 		s.original = r.or("original_max_position_embeddings", context)
@@ -75,20 +145,34 @@ func (p *point) rope(v *Variant, tree *modelconf.Node) error {
 			}
 		}
 	}
-	p.dims["position_scale"], p.dims["position_period"], p.params["position_beta"] = 0, 1, 0
 	if beta := r.or("llama_4_scaling_beta", 0); v.Rope.PositionScale && beta != 0 {
-		p.dims["position_scale"], p.dims["position_period"], p.params["position_beta"] = 1, int64(s.original), beta
+		into.dims["position_scale"], into.dims["position_period"], into.params["position_beta"] = 1, int64(s.original), beta
 	}
 	if r.err != nil {
 		return r.err
 	}
-	rot := int64(float64(p.dims["head_dim"]) * s.partial)
-	if rot < 2 || rot%2 != 0 || rot > p.dims["head_dim"] || rot > 1<<16 {
-		return tree.Errorf("a head of %d with partial_rotary_factor %v rotates %d dims; an even number of them is needed", p.dims["head_dim"], s.partial, rot)
+	rot, n := s.dims(head)
+	if rot < 2 || rot%2 != 0 || rot > head || rot > 1<<16 {
+		return tree.Errorf("a head of %d with partial_rotary_factor %v rotates %d dims; an even number of them is needed", head, s.partial, rot)
 	}
-	p.dims["rot"] = rot
-	p.tables["rope"], p.params["rope_scale"] = s.table(int(rot))
+	table, scale := s.table(int(rot), int(n))
+	into.dims["rot"], into.params["rope_scale"], into.tables["rope"] = rot, scale, len(p.consts)
+	name := "rope"
+	if kind != "" {
+		name += "." + kind
+	}
+	p.consts = append(p.consts, plan.Const{Name: name, Values: table})
 	return nil
+}
+
+// dims are the dims of a head that a rotation spans, and for how many of these there is an angle that moves: where the type
+// is proportional, it spans the head.
+func (s *ropeSpec) dims(head int64) (rot, moving int64) {
+	if s.kind == "proportional" {
+		return head, 2 * (int64(s.partial*float64(head)) / 2)
+	}
+	rot = int64(float64(head) * s.partial)
+	return rot, rot
 }
 
 // ropeReader reads numbers and keeps the first error.
@@ -111,7 +195,7 @@ func (r *ropeReader) kindAndKeys(v *Variant) error {
 		}
 		kind, _ := n.Str()
 		if _, ok := ropeKeys[kind]; !ok || kind == "" {
-			return refuse(n, "%s is %s; supported is default, linear, llama3, yarn", n.Path(), literal(n))
+			return refuse(n, "%s is %s; supported is default, linear, llama3, proportional, yarn", n.Path(), literal(n))
 		}
 		r.kind = kind
 	}
@@ -173,16 +257,16 @@ func (r *ropeReader) read(n *modelconf.Node, dflt float64) float64 {
 
 // table computes the inverse frequencies and the factor on cos and sin, in float32 and in the order of transformers'
 // modeling_rope_utils.py. Powers are rounded correctly; PyTorch's vector powf is one unit off in about one of 80.
-func (s *ropeSpec) table(rot int) ([]float32, float64) {
-	inv := make([]float32, rot/2)
+func (s *ropeSpec) table(rot, moving int) ([]float32, float64) {
+	inv := make([]float32, rot/2) // 0 where nothing moves
 	pow := make([]float32, rot/2)
-	for i := range inv {
+	for i := range moving / 2 {
 		x := float32(2*i) / float32(rot)
 		pow[i] = float32(math.Pow(float64(float32(s.theta)), float64(x)))
 		inv[i] = 1 / pow[i]
 	}
 	switch s.kind {
-	case "linear":
+	case "linear", "proportional":
 		for i := range inv {
 			inv[i] /= float32(s.factor)
 		}
