@@ -20,7 +20,7 @@ type Instance struct {
 	Circuit   string // "llama"
 	ModelType string // "mistral"
 	Prefixes  []string
-	Dims      []plan.Dim // by name
+	Dims      []plan.Dim // by name; those of kinds of layers as kind.name; none that are 0
 	Kinds     []string   // of each layer
 	Nodes     []*Node    // in execution order
 	Edges     []Edge

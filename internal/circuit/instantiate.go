@@ -71,14 +71,9 @@ type builder struct {
 }
 
 func (b *builder) build() error {
-	for _, name := range slices.Sorted(maps.Keys(b.p.dims)) {
-		b.in.Dims = append(b.in.Dims, plan.Dim{Name: name, Size: b.p.dims[name]})
-	}
+	b.listDims("", b.p.dims)
 	for _, kind := range slices.Sorted(maps.Keys(b.p.ofKind)) {
-		dims := b.p.ofKind[kind].dims
-		for _, name := range slices.Sorted(maps.Keys(dims)) {
-			b.in.Dims = append(b.in.Dims, plan.Dim{Name: kind + "." + name, Size: dims[name]})
-		}
+		b.listDims(kind+".", b.p.ofKind[kind].dims)
 	}
 	b.in.Consts = b.p.consts
 	for _, u := range b.c.Unused {
@@ -128,6 +123,15 @@ func (b *builder) build() error {
 		return b.c.file.Errorf("end", "no block binds logits")
 	}
 	return nil
+}
+
+// listDims adds dims to the instance's, but for switches that are off: a new one changes no plan that is without it.
+func (b *builder) listDims(prefix string, dims map[string]int64) {
+	for _, name := range slices.Sorted(maps.Keys(dims)) {
+		if dims[name] != 0 {
+			b.in.Dims = append(b.in.Dims, plan.Dim{Name: prefix + name, Size: dims[name]})
+		}
+	}
 }
 
 // fill replaces {expressions} over dims in a tensor's name. {P} and {R} wait for the checkpoint.

@@ -22,7 +22,7 @@ type Plan struct {
 	Compute  string       // precision policy: "float32" or "declared"
 	KV       tensor.DType // element type of paged K and V
 	Limits   Limits
-	Dims     []Dim // every dim of the instance, by name
+	Dims     []Dim // the dims of the instance that are not 0, by name
 	Consts   []Const
 	Weights  []Weight
 	States   []State
