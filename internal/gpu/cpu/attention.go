@@ -65,7 +65,7 @@ func attention(a *args) func() {
 	}
 	q := a.acts("q", plan.In, cfg.Heads*cfg.HeadDim)
 	y := a.actsLike(q, "y", plan.Out, cfg.Heads*cfg.VDim)
-	c := &attn.Call{Config: cfg, Q: q.data, Y: y.data}
+	c := &attn.Call{Config: cfg, Q: q.data, Y: y.data, Sinks: a.optFloats("sinks", cfg.Heads)}
 	c.K = a.kvPool("k_pool", plan.In, cfg.KVHeads, cfg.HeadDim)
 	c.V = a.kvPool("v_pool", plan.In, cfg.KVHeads, cfg.VDim)
 	c.Positions, c.RowSeq = a.ints("positions", int64(q.max)), a.ints("row_seq", int64(q.max))

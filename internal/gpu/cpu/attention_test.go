@@ -19,6 +19,7 @@ type world struct {
 	heads, kv, kd, vd int
 	window            int
 	softcap           float64
+	sinks             []float32 // [heads]
 	dtype             tensor.DType
 	pages             int       // in the pool
 	table             [][]int32 // [seq] pages
@@ -95,6 +96,9 @@ func (w *world) step(t *testing.T, d *Device, p pools, spans ...span) [][]float3
 
 	r = newRig(t, d, "attention", len(pos), len(spans), 0)
 	r.floats("q", plan.In, q, r.rows(), ax("n", w.heads*w.kd))
+	if w.sinks != nil {
+		r.floats("sinks", plan.In, w.sinks, ax("heads", w.heads))
+	}
 	state(r, "k_pool", plan.In, p.k, w.kd)
 	state(r, "v_pool", plan.In, p.v, w.vd)
 	r.ints("positions", plan.In, r.rows(), pos...)
@@ -163,6 +167,9 @@ func (w *world) want(s span) []float64 {
 					out[i] += e * w.stored(w.v[s.seq][(j*w.kv+g)*w.vd+i])
 				}
 			}
+			if w.sinks != nil {
+				sum += math.Exp(float64(w.sinks[h]))
+			}
 			for i := range out {
 				out[i] /= sum
 			}
@@ -194,6 +201,9 @@ func worlds() map[string]*world {
 	w := newWorld(rng, 4, 2, 32, 32, 70)
 	w.softcap = 1.5
 	ws["softcap"] = w
+	w = newWorld(rng, 6, 2, 32, 32, 70, 9)
+	w.sinks = []float32{-20, -1, 0, 1, 5, 60}
+	ws["sinks"] = w
 	for _, d := range []tensor.DType{tensor.BF16, tensor.F16} {
 		w := newWorld(rng, 6, 2, 64, 32, 70, 10)
 		w.dtype = d

@@ -44,6 +44,7 @@ type Call struct {
 	K, V        Pool
 	Q           []float32 // [rows, heads*head_dim]
 	Y           []float32 // [rows, heads*v_dim]
+	Sinks       []float32 // [heads] a score that weighs nothing but takes its share of the softmax; nil: none
 	Positions   []int32   // [rows]
 	RowSeq      []int32   // [rows]
 	Table       []int32   // [seqs, TableStride] pages

@@ -24,7 +24,7 @@
 //
 //  1. A row's result depends on its query, position and sequence only: a score is a sum over dims in order, the maximum
 //     moves once per chunk, weights are summed in sixteen lanes by key mod 16, values key by key in order, segments are
-//     merged in order. Rows of a tile that do not see a key give it weight 0, which leaves their sums as they are.
+//     merged in order, a sink is added last. Rows of a tile that do not see a key give it weight 0, which leaves their sums as they are.
 //  2. Only blocks that hold a key visible to the tile are read, so the block table need not name pages behind a window.
 //  3. Slots and pages out of range panic before memory is touched.
 //  4. bf16 and f16 keys and values are rounded to nearest even on Append; arithmetic is float32.

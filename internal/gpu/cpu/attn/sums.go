@@ -70,7 +70,11 @@ func (c *Call) finish(t *tile, head int, s *sums, i int) {
 		for _, x := range s.sum[i+r] {
 			l += x
 		}
-		at := c.vector(t, head, r) * c.VDim
+		v := c.vector(t, head, r)
+		if c.Sinks != nil {
+			l += float32(math.Exp(float64(c.Sinks[v%c.Heads] - s.top[i+r])))
+		}
+		at := v * c.VDim
 		c.Level.Scale(c.Y[at:at+c.VDim], s.o[(i+r)*c.VDim:(i+r+1)*c.VDim], 1/l)
 	}
 }
