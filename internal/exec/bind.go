@@ -73,10 +73,7 @@ func (b *binder) arg(p *plan.Plan, a plan.Arg) (gpu.Arg, error) {
 	case plan.ArgWeight:
 		w := p.Weights[a.Index]
 		j := b.weights[weightKey(&w)]
-		arg.Buf, arg.Off, arg.DType, arg.Axes, arg.Layout = j.dst, j.off, w.DType, w.Axes, w.Layout
-		if w.Layout == layoutF32 {
-			arg.DType = tensor.F32
-		}
+		arg.Buf, arg.Off, arg.DType, arg.Axes, arg.Layout = j.dst, j.off, j.layout.DType(w.DType), w.Axes, w.Layout
 		return arg, nil
 	case plan.ArgConst:
 		c := p.Consts[a.Index]

@@ -21,9 +21,6 @@ type Store interface {
 	Drop(name string)
 }
 
-// layoutF32 is dequantised, row-major float32: every class has it.
-const layoutF32 = "f32"
-
 // chunk is how many stored bytes are read and packed at a time.
 const chunk = 1 << 20
 

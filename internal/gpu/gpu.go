@@ -12,6 +12,7 @@ type Info struct {
 	Name    string // "AMD EPYC, 2 cores, avx512-vnni-bf16"
 	Class   string // hardware class whose manifests it runs: "cpu"
 	Memory  int64  // bytes in all
+	Free    int64  // bytes that were free when the device was opened; 0 where that is not known
 	Threads int    // parallel workers or multiprocessors
 }
 
@@ -52,6 +53,8 @@ type Layout interface {
 	Pack(dst Buffer, off int64, d tensor.DType, shape tensor.Shape, m, row, n int64, src []byte) error
 	// Rows is the granularity of Pack.
 	Rows() int64
+	// DType is the element type that kernels see of a weight stored as d.
+	DType(d tensor.DType) tensor.DType
 }
 
 // Arg is a bound array argument.
@@ -92,4 +95,41 @@ type Launch interface{}
 type Stream interface {
 	Launch(Launch) error
 	Sync() error
+}
+
+// The interfaces below are what a device with memory of its own may offer; exec asks for them by type assertion.
+
+// Pinner has host memory that it copies from and to by itself.
+type Pinner interface {
+	Pinned(name string, bytes int64) (Pinned, error)
+}
+
+// Pinned is such memory. The host must not touch bytes that a queued copy reads or writes before Sync.
+type Pinned interface {
+	Bytes() []byte
+	Float32s() []float32                     // the same memory
+	Upload(dst Buffer, off, n int64) error   // queues a copy of the first n bytes to dst at off, in order with launches
+	Download(src Buffer, off, n int64) error // queues a copy into the first n bytes
+	Free()                                   // waits for the queued copies
+}
+
+// Stager loads weights in the background: while one stage is on its way, others are filled.
+type Stager interface {
+	Stage(name string, bytes int64) (Stage, error)
+}
+
+// Stage is memory that stored rows are read into. It is used by one goroutine at a time.
+type Stage interface {
+	Bytes() []byte
+	// Pack is Layout.Pack with the first n·(bytes of a row) bytes as src, but returns before the copy has ended. The bytes
+	// must not be touched before Wait.
+	Pack(l Layout, dst Buffer, off int64, d tensor.DType, shape tensor.Shape, m, row, n int64) error
+	Wait() error
+	Free() // waits too
+}
+
+// Grapher records launches so that one call starts them all.
+type Grapher interface {
+	// Graph records launches, each of which has run before. The result may have a method Free.
+	Graph(name string, launches []Launch) (Launch, error)
 }

@@ -83,6 +83,14 @@ func matrices(s tensor.Shape) (count, n, k int64) {
 	return s[0], s[1:last].Elems(), s[last]
 }
 
+// DType is float32 for "f32"; "panel" keeps the stored values.
+func (l *layout) DType(d tensor.DType) tensor.DType {
+	if l.name == "f32" {
+		return tensor.F32
+	}
+	return d
+}
+
 // Rows is the granularity of Pack.
 func (l *layout) Rows() int64 { return l.rows }
 

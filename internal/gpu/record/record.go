@@ -167,6 +167,14 @@ func (d *Device) Layout(name string) (gpu.Layout, error) { return layout(name), 
 
 type layout string
 
+// DType is float32 for "f32".
+func (l layout) DType(d tensor.DType) tensor.DType {
+	if l == "f32" {
+		return tensor.F32
+	}
+	return d
+}
+
 // Rows is 1: any cut is accepted.
 func (layout) Rows() int64 { return 1 }
 

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package cuda
+
+import (
+	"fmt"
+	"io/fs"
+	"runtime"
+	"sync"
+	"unsafe"
+
+	"github.com/metrale/metrale/internal/diag"
+	"github.com/metrale/metrale/internal/gpu"
+	"github.com/metrale/metrale/internal/kernel"
+)
+
+// Options choose a device and what it runs.
+type Options struct {
+	Ordinal  int
+	Class    *kernel.Class
+	Modules  fs.FS  // compiled modules of the class: "<family>.<file>.cubin"
+	Library  string // the driver; "" is DefaultLibrary
+	Blocking bool   // wait after every launch, so that a fault names the launch that made it
+}
+
+// Device is an NVIDIA device.
+type Device struct {
+	drv      *driver
+	opts     Options
+	found    Found
+	info     gpu.Info
+	context  uintptr
+	stream   uintptr // of launches
+	upload   uintptr // of weights
+	zeroed   uintptr // event behind the newest allocation's zeroes
+	modules  map[string]*module
+	buffers  map[*buffer]bool
+	pinned   map[*pinned]bool
+	graphs   map[*graph]bool
+	bounce   *pinned // between pageable memory and the device
+	lastName string  // of the newest launch
+
+	mu   sync.Mutex
+	dead error       // the latched loss
+	args [16]uintptr // of the call in progress, under mu
+}
+
+var (
+	_ gpu.Device  = (*Device)(nil)
+	_ gpu.Pinner  = (*Device)(nil)
+	_ gpu.Stager  = (*Device)(nil)
+	_ gpu.Grapher = (*Device)(nil)
+)
+
+// Open takes a device's primary context.
+func Open(o Options) (*Device, error) {
+	drv, err := openDriver(or(o.Library, DefaultLibrary))
+	if err != nil {
+		return nil, err
+	}
+	return open(drv, o)
+}
+
+func open(drv *driver, o Options) (_ *Device, err error) {
+	sys, err := drv.query()
+	if err != nil {
+		return nil, err
+	}
+	if o.Ordinal < 0 || o.Ordinal >= len(sys.Devices) {
+		return nil, diag.Errorf(diag.Unsupported, "there is no CUDA device %d: the driver has %d", o.Ordinal, len(sys.Devices)).For("device")
+	}
+	f := sys.Devices[o.Ordinal]
+	if want := archCapability(o.Class.Arch); want != f.Capability {
+		return nil, diag.Errorf(diag.Unsupported, "class %s is compiled for %s; %s has compute capability %d.%d", o.Class.Name, o.Class.Arch, f.Name, f.Capability/10, f.Capability%10)
+	}
+	d := &Device{drv: drv, opts: o, found: f, modules: map[string]*module{}, buffers: map[*buffer]bool{}, pinned: map[*pinned]bool{}, graphs: map[*graph]bool{}}
+	if err := drv.failed(drv.do(cuDevicePrimaryCtxRetain, uintptr(unsafe.Pointer(&d.context)), uintptr(f.handle)), "opening "+f.Name); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			d.Close()
+		}
+	}()
+	d.enter()
+	defer d.leave()
+	free := new(int64)
+	for _, step := range []struct {
+		what string
+		r    result
+	}{
+		{"making a stream", drv.do(cuStreamCreate, uintptr(unsafe.Pointer(&d.stream)), streamNonBlocking)},
+		{"making a stream", drv.do(cuStreamCreate, uintptr(unsafe.Pointer(&d.upload)), streamNonBlocking)},
+		{"making an event", drv.do(cuEventCreate, uintptr(unsafe.Pointer(&d.zeroed)), eventNoTiming)},
+		{"asking for free memory", drv.do(cuMemGetInfo, uintptr(unsafe.Pointer(free)), uintptr(unsafe.Pointer(&f.Memory)))},
+	} {
+		if err := d.check(step.r, step.what); err != nil {
+			return nil, err
+		}
+	}
+	d.info = gpu.Info{
+		Name:   fmt.Sprintf("%s, cc %d.%d, driver %s", f.Name, f.Capability/10, f.Capability%10, sys.Version),
+		Class:  o.Class.Name,
+		Memory: f.Memory, Free: *free, Threads: f.Multiprocessors,
+	}
+	return d, nil
+}
+
+// enter makes the device this thread's and keeps the goroutine on the thread until leave.
+func (d *Device) enter() {
+	d.mu.Lock()
+	runtime.LockOSThread()
+	d.args[0] = d.context
+	d.drv.call(cuCtxSetCurrent, d.args[:1])
+}
+
+func (d *Device) leave() {
+	runtime.UnlockOSThread()
+	d.mu.Unlock()
+}
+
+// check turns a result into an error and latches a loss. The device is entered.
+func (d *Device) check(r result, what string) error {
+	if r == success {
+		return nil
+	}
+	if d.dead != nil {
+		return d.dead
+	}
+	err := d.drv.failed(r, what)
+	if diag.Is(err, diag.DeviceLost) {
+		if d.lastName != "" {
+			err = diag.Errorf(diag.DeviceLost, "%w (the newest launch was %s)", err, d.lastName)
+		}
+		d.dead = err
+	}
+	return err
+}
+
+// Info describes the device.
+func (d *Device) Info() gpu.Info { return d.info }
+
+// Stream is the device itself.
+func (d *Device) Stream() gpu.Stream { return d }
+
+// CanAccessPeer says whether this device may read and write another one's memory.
+func (d *Device) CanAccessPeer(other *Device) (bool, error) {
+	d.enter()
+	defer d.leave()
+	can := new(int32)
+	err := d.check(d.drv.do(cuDeviceCanAccessPeer, uintptr(unsafe.Pointer(can)), uintptr(d.found.handle), uintptr(other.found.handle)), "asking for peer access")
+	return *can != 0, err
+}
+
+// Close ends everything that runs and frees everything that is there. Errors are not told: a lost device has only them.
+func (d *Device) Close() error {
+	if d.context == 0 {
+		return nil
+	}
+	d.enter()
+	if d.stream != 0 {
+		d.drv.do(cuStreamSynchronize, d.stream)
+	}
+	if d.upload != 0 {
+		d.drv.do(cuStreamSynchronize, d.upload)
+	}
+	for g := range d.graphs {
+		d.drv.do(cuGraphExecDestroy, g.exec)
+	}
+	for b := range d.buffers {
+		d.drv.do(cuMemFree, b.ptr)
+	}
+	for p := range d.pinned {
+		p.release()
+	}
+	for _, m := range d.modules {
+		d.drv.do(cuLibraryUnload, m.library)
+	}
+	if d.zeroed != 0 {
+		d.drv.do(cuEventDestroy, d.zeroed)
+	}
+	for _, s := range []uintptr{d.stream, d.upload} {
+		if s != 0 {
+			d.drv.do(cuStreamDestroy, s)
+		}
+	}
+	d.args[0] = 0
+	d.drv.call(cuCtxSetCurrent, d.args[:1])
+	d.drv.do(cuDevicePrimaryCtxRelease, uintptr(d.found.handle))
+	d.context, d.dead = 0, diag.Errorf(diag.Internal, "cuda: the device is closed")
+	d.leave()
+	return nil
+}

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package cuda
+
+import (
+	"unsafe"
+
+	"github.com/metrale/metrale/internal/diag"
+	"github.com/metrale/metrale/internal/gpu"
+	"github.com/metrale/metrale/internal/tensor"
+	"github.com/metrale/metrale/internal/weights"
+)
+
+// layout says how a matrix [n, k] of a stored type lies in device memory. Matrices follow each other.
+type layout struct {
+	name   string
+	dtype  func(d tensor.DType) tensor.DType
+	size   func(d tensor.DType, n, k int64) (int64, error)             // bytes of a matrix
+	pieces func(d tensor.DType, n, k, row, rows int64) []piece         // where the packed rows go
+	pack   func(dst []byte, d tensor.DType, k int64, src []byte) error // rows, piece after piece; nil: as stored
+}
+
+// piece is a run of packed bytes: where it lies in its matrix, and how long it is.
+type piece struct{ off, bytes int64 }
+
+// layouts are all that kernels of the CUDA classes read: "" as stored; "f32" dequantised float32; "dense" float32, bfloat16
+// and float16 as stored, every other format dequantised to float32.
+var layouts = map[string]*layout{
+	"":      storedLayout(""),
+	"f32":   floatLayout("f32"),
+	"dense": floatLayout("dense", tensor.F32, tensor.BF16, tensor.F16),
+}
+
+// storedLayout keeps rows as they are.
+func storedLayout(name string) *layout {
+	return &layout{
+		name:  name,
+		dtype: func(d tensor.DType) tensor.DType { return d },
+		size:  storedSize,
+		pieces: func(d tensor.DType, _, k, row, rows int64) []piece {
+			return []piece{{row * d.Bytes(k), rows * d.Bytes(k)}}
+		},
+	}
+}
+
+// floatLayout dequantises to float32 all but some types.
+func floatLayout(name string, kept ...tensor.DType) *layout {
+	keep := map[tensor.DType]bool{tensor.F32: true}
+	for _, d := range kept {
+		keep[d] = true
+	}
+	seen := func(d tensor.DType) tensor.DType {
+		if keep[d] {
+			return d
+		}
+		return tensor.F32
+	}
+	return &layout{
+		name:  name,
+		dtype: seen,
+		size: func(d tensor.DType, n, k int64) (int64, error) {
+			_, err := storedSize(d, n, k)
+			return n * seen(d).Bytes(k), err
+		},
+		pieces: func(d tensor.DType, _, k, row, rows int64) []piece {
+			return []piece{{row * seen(d).Bytes(k), rows * seen(d).Bytes(k)}}
+		},
+		pack: func(dst []byte, d tensor.DType, k int64, src []byte) error {
+			if seen(d) == d {
+				copy(dst, src)
+				return nil
+			}
+			return weights.Dequantize(unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(dst))), len(dst)/4), d, src)
+		},
+	}
+}
+
+// storedSize is the size of a matrix as the checkpoint has it.
+func storedSize(d tensor.DType, n, k int64) (int64, error) {
+	elems, bytes := d.Block()
+	if bytes == 0 || k%int64(elems) != 0 {
+		return 0, diag.Errorf(diag.Unsupported, "rows of %d elements are no whole blocks of %v", k, d)
+	}
+	return n * d.Bytes(k), nil
+}
+
+// Layout gives a layout by name.
+func (d *Device) Layout(name string) (gpu.Layout, error) {
+	l, ok := layouts[name]
+	if !ok {
+		return nil, diag.Errorf(diag.Unsupported, "the CUDA classes have no weight layout %q", name)
+	}
+	return l, nil
+}
+
+// matrices reads a shape as count matrices [n, k]: up to two axes are one matrix, with more the leading one counts them.
+func matrices(s tensor.Shape) (count, n, k int64) {
+	last := len(s) - 1
+	switch last {
+	case -1:
+		return 1, 1, 1
+	case 0:
+		return 1, 1, s[0]
+	case 1:
+		return 1, s[0], s[1]
+	}
+	return s[0], s[1:last].Elems(), s[last]
+}
+
+// DType is the element type that kernels see.
+func (l *layout) DType(d tensor.DType) tensor.DType { return l.dtype(d) }
+
+// Rows is the granularity of Pack.
+func (l *layout) Rows() int64 { return 1 }
+
+// Size is the packed size in bytes.
+func (l *layout) Size(d tensor.DType, shape tensor.Shape) (int64, error) {
+	count, n, k := matrices(shape)
+	one, err := l.size(d, n, k)
+	return count * one, err
+}
+
+// rowsOf is a checked call of Pack: the buffer, and where the packed rows go in it.
+type rowsOf struct {
+	dst    *buffer
+	pieces []piece
+	bytes  int64 // packed
+	k      int64
+}
+
+// target checks the arguments of Pack.
+func (l *layout) target(dst gpu.Buffer, off int64, d tensor.DType, shape tensor.Shape, m, row, rows, src int64) (t rowsOf, err error) {
+	count, n, k := matrices(shape)
+	one, err := l.size(d, n, k)
+	if err != nil {
+		return t, err
+	}
+	b, ok := dst.(*buffer)
+	switch {
+	case !ok:
+		return t, diag.Errorf(diag.Internal, "packing into memory of another device")
+	case off < 0 || off+count*one > b.size:
+		return t, diag.Errorf(diag.Internal, "packing %d bytes at %d of buffer %s of %d", count*one, off, b.name, b.size)
+	case m < 0 || m >= count || row < 0 || rows < 0 || row+rows > n:
+		return t, diag.Errorf(diag.Internal, "packing rows %d to %d of matrix %d of a %v weight %v in layout %q", row, row+rows, m, d, shape, l.name)
+	case src != rows*d.Bytes(k):
+		return t, diag.Errorf(diag.Internal, "%d bytes for %d rows of a %v weight %v", src, rows, d, shape)
+	}
+	t = rowsOf{dst: b, pieces: l.pieces(d, n, k, row, rows), k: k}
+	for i := range t.pieces {
+		t.pieces[i].off += off + m*one
+		t.bytes += t.pieces[i].bytes
+	}
+	return t, nil
+}
+
+// Pack writes rows and waits.
+func (l *layout) Pack(dst gpu.Buffer, off int64, d tensor.DType, shape tensor.Shape, m, row, rows int64, src []byte) error {
+	t, err := l.target(dst, off, d, shape, m, row, rows, int64(len(src)))
+	if err != nil {
+		return err
+	}
+	packed := src
+	if l.pack != nil {
+		packed = make([]byte, t.bytes)
+		if err := l.pack(packed, d, t.k, src); err != nil {
+			return err
+		}
+	}
+	for _, p := range t.pieces {
+		if err := t.dst.Write(p.off, packed[:p.bytes]); err != nil {
+			return err
+		}
+		packed = packed[p.bytes:]
+	}
+	return nil
+}

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package cuda
+
+import (
+	"unsafe"
+
+	"github.com/metrale/metrale/internal/diag"
+	"github.com/metrale/metrale/internal/gpu"
+)
+
+// Launch starts a bound launch or a graph.
+func (d *Device) Launch(x gpu.Launch) error {
+	d.enter()
+	defer d.leave()
+	if d.dead != nil {
+		return d.dead
+	}
+	var err error
+	switch l := x.(type) {
+	case *launch:
+		err = d.start(l)
+	case *graph:
+		err = d.startGraph(l)
+	default:
+		return diag.Errorf(diag.Internal, "cuda: a launch of another device: %T", x)
+	}
+	if err == nil && d.opts.Blocking {
+		if r := d.drv.do(cuStreamSynchronize, d.stream); r != success {
+			err = d.check(r, "running")
+		}
+	}
+	return err
+}
+
+// start starts a bound launch; the device is entered.
+func (d *Device) start(l *launch) error {
+	if l.dev != d {
+		return diag.Errorf(diag.Internal, "cuda: a launch of another device")
+	}
+	for _, b := range l.buffers {
+		if b.ptr == 0 {
+			return diag.Errorf(diag.Internal, "cuda: %s: buffer %s was freed", l.name, b.name)
+		}
+	}
+	d.lastName = l.name
+	a := append(d.args[:0], uintptr(unsafe.Pointer(&l.config)), l.handle, uintptr(unsafe.Pointer(unsafe.SliceData(l.params))), 0)
+	if r := d.drv.call(cuLaunchKernelEx, a); r != success {
+		return d.check(r, l.name+" of "+l.args)
+	}
+	return nil
+}
+
+// Sync waits for everything that was launched.
+func (d *Device) Sync() error {
+	d.enter()
+	defer d.leave()
+	if d.dead != nil {
+		return d.dead
+	}
+	a := append(d.args[:0], d.stream)
+	if r := d.drv.call(cuStreamSynchronize, a); r != success {
+		return d.check(r, "waiting for the stream")
+	}
+	return nil
+}
+
+// Time runs f, which launches, and gives how long the stream worked on it in milliseconds: for benchmarks.
+func (d *Device) Time(f func() error) (ms float64, err error) {
+	events := new([2]uintptr)
+	elapsed := new(float32)
+	mark := func(i int) error {
+		d.enter()
+		defer d.leave()
+		r := d.drv.do(cuEventCreate, uintptr(unsafe.Pointer(&events[i])), 0)
+		if r == success {
+			r = d.drv.do(cuEventRecord, events[i], d.stream)
+		}
+		return d.check(r, "recording an event")
+	}
+	if err := mark(0); err != nil {
+		return 0, err
+	}
+	err = f()
+	if e := mark(1); err == nil {
+		err = e
+	}
+	d.enter()
+	defer d.leave()
+	if err == nil {
+		r := d.drv.do(cuEventSynchronize, events[1])
+		if r == success {
+			r = d.drv.do(cuEventElapsedTime, uintptr(unsafe.Pointer(elapsed)), events[0], events[1])
+		}
+		err = d.check(r, "timing")
+	}
+	for _, e := range events {
+		if e != 0 {
+			d.drv.do(cuEventDestroy, e)
+		}
+	}
+	return float64(*elapsed), err
+}

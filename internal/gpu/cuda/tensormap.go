@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package cuda
+
+import (
+	"fmt"
+	"unsafe"
+
+	"github.com/metrale/metrale/internal/kernel"
+	"github.com/metrale/metrale/internal/tensor"
+)
+
+// mapTypes are the driver's numbers of element types.
+var mapTypes = map[tensor.DType]uintptr{tensor.U8: 0, tensor.I32: 3, tensor.F16: 6, tensor.F32: 7, tensor.BF16: 9, tensor.E4M3: 0, tensor.E5M2: 0}
+
+// tensorMap encodes a tensor map over an argument as it lies: its axes, innermost last and contiguous, and a box of the same
+// rank. What lies outside reads as zeros. The argument is plain (no blocks of several values), its rows a multiple of 16 bytes.
+func (b *binding) tensorMap(p kernel.LaunchParam, at unsafe.Pointer) error {
+	a := b.args[p.Arg]
+	if a == nil {
+		return nil // absent: the kernel must not use it
+	}
+	elems, bytes := a.DType.Block()
+	number, ok := mapTypes[a.DType]
+	rank := len(a.Axes)
+	if !ok || elems != 1 || rank < 1 || rank > 5 || rank != len(p.Box) {
+		return fmt.Errorf("no tensor map of rank %d with a box of rank %d over %v", rank, len(p.Box), a.DType)
+	}
+	m := new(struct { // the driver's order is innermost first
+		dim, stride [5]uint64
+		box, step   [5]uint32
+	})
+	stride := uint64(bytes)
+	for i := range rank {
+		size := a.Axes[rank-1-i].Size
+		box, err := tensor.Eval(p.Box[rank-1-i], b.env.Sizes)
+		if err != nil {
+			return err
+		}
+		if box < 1 || box > 256 || i == 0 && p.Swizzle > 0 && box*int64(bytes) > int64(p.Swizzle) {
+			return fmt.Errorf("a box of %d along %s with a swizzle of %d bytes", box, a.Axes[rank-1-i].Name, p.Swizzle)
+		}
+		m.dim[i], m.box[i], m.step[i] = uint64(size), uint32(box), 1
+		stride *= uint64(size)
+		if i < rank-1 {
+			if m.stride[i] = stride; stride%16 != 0 {
+				return fmt.Errorf("rows of %d bytes; a tensor map needs a multiple of 16", stride)
+			}
+		}
+	}
+	swizzle := map[int]uintptr{0: 0, 32: 1, 64: 2, 128: 3}[p.Swizzle]
+	const promote256 = 3 // sectors of L2 that a miss fetches
+	r := b.dev.drv.do(cuTensorMapEncodeTiled, uintptr(at), number, uintptr(rank), a.Buf.(*buffer).ptr+uintptr(a.Off),
+		uintptr(unsafe.Pointer(&m.dim)), uintptr(unsafe.Pointer(&m.stride)), uintptr(unsafe.Pointer(&m.box)), uintptr(unsafe.Pointer(&m.step)),
+		0, swizzle, promote256, 0)
+	return b.dev.check(r, "encoding a tensor map over "+p.Arg)
+}
