@@ -281,6 +281,7 @@ func (still) Free()                     {}
 type flat struct{}
 
 func (flat) Rows() int64                                    { return 1 }
+func (flat) DType(d tensor.DType) tensor.DType              { return d }
 func (flat) Size(tensor.DType, tensor.Shape) (int64, error) { return 64, nil }
 func (flat) Pack(gpu.Buffer, int64, tensor.DType, tensor.Shape, int64, int64, int64, []byte) error {
 	return nil
