@@ -401,22 +401,20 @@ func (b *builder) weight(n *Node, p *port, decls map[string]WeightDecl) (int, er
 	return len(b.in.Weights) - 1, nil
 }
 
-// piece evaluates the rows of a source, "tensor[lo:hi:of]", so that plan.ParsePiece reads them.
+// piece evaluates the rows of a source, "tensor[lo:hi:of]", so that plan.ParsePiece reads it once {e} is filled in.
 func (b *builder) piece(source string) (string, error) {
-	name, rows, ok := strings.Cut(source, "[")
-	if !ok {
-		return source, nil
-	}
-	exprs := strings.Split(strings.TrimSuffix(rows, "]"), ":")
-	for i, expr := range exprs {
-		v, err := tensor.Eval(expr, b.at.dims)
-		if err != nil {
-			return "", err
+	if name, rows, ok := strings.Cut(source, "["); ok {
+		exprs := strings.Split(strings.TrimSuffix(rows, "]"), ":")
+		for i, expr := range exprs {
+			v, err := tensor.Eval(expr, b.at.dims)
+			if err != nil {
+				return "", err
+			}
+			exprs[i] = itoa(int(v))
 		}
-		exprs[i] = itoa(int(v))
+		source = name + "[" + strings.Join(exprs, ":") + "]"
 	}
-	source = name + "[" + strings.Join(exprs, ":") + "]"
-	_, err := plan.ParsePiece(source)
+	_, err := plan.ParsePiece(strings.ReplaceAll(source, "{e}", "0"))
 	return source, err
 }
 

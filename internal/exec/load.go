@@ -11,6 +11,7 @@ import (
 	"github.com/metrale/metrale/internal/diag"
 	"github.com/metrale/metrale/internal/gpu"
 	"github.com/metrale/metrale/internal/plan"
+	"github.com/metrale/metrale/internal/tensor"
 	"github.com/metrale/metrale/internal/weights"
 )
 
@@ -151,23 +152,56 @@ func (j *loadJob) pieces(store Store) ([]piece, error) {
 		if t.DType != j.w.DType {
 			return nil, diag.Errorf(diag.Format, "tensor %s is %v, the plan says %v", s.Tensor, t.DType, j.w.DType)
 		}
-		p := piece{name: s.Tensor, groups: 1, run: t.Size()}
-		if s.Of > 0 {
-			if len(t.Shape) == 0 || t.Shape[0]%s.Of != 0 {
-				return nil, diag.Errorf(diag.Format, "tensor %s is %v, no whole groups of %d rows", s.Tensor, t.Shape, s.Of)
-			}
-			row := t.Size() / t.Shape[0]
-			p = piece{name: s.Tensor, groups: t.Shape[0] / s.Of, first: s.Lo * row, run: (s.Hi - s.Lo) * row, stride: s.Of * row}
-			elems += t.Shape.Elems() / s.Of * (s.Hi - s.Lo)
-		} else {
-			elems += t.Shape.Elems()
+		p, n, err := cut(s, t)
+		if err != nil {
+			return nil, err
 		}
+		elems += n
 		out = append(out, p)
+	}
+	last := map[string]bool{}
+	for i := len(out) - 1; i >= 0; i-- {
+		out[i].last, last[out[i].name] = !last[out[i].name], true
 	}
 	if want := j.w.Axes.Shape().Elems(); elems != want {
 		return nil, diag.Errorf(diag.Format, "tensors %s hold %d elements, the plan says %v", strings.Join(j.w.Sources, ", "), elems, j.w.Axes.Shape())
 	}
 	return out, nil
+}
+
+// cut finds a piece's bytes in its tensor, and how many elements it has.
+func cut(s plan.Piece, t weights.Tensor) (piece, int64, error) {
+	p, shape := piece{name: s.Tensor}, t.Shape
+	bytes := t.Size()
+	bad := func(why string, args ...any) (piece, int64, error) {
+		return p, 0, diag.Errorf(diag.Format, "tensor %s is %v, "+why, append([]any{s.Tensor, t.Shape}, args...)...)
+	}
+	if s.Picked {
+		if len(shape) < 2 || s.Index >= shape[0] {
+			return bad("it has nothing at index %d", s.Index)
+		}
+		bytes /= shape[0]
+		p.base, shape = s.Index*bytes, shape[1:]
+	}
+	if s.Transposed {
+		elems, size := t.DType.Block()
+		if len(shape) != 2 || elems != 1 {
+			return bad("no matrix of single elements to transpose")
+		}
+		p.matrix, p.columns, p.elem = bytes, shape[1], int64(size)
+		shape = tensor.Shape{shape[1], shape[0]}
+	}
+	p.groups, p.run = 1, bytes
+	n := shape.Elems()
+	if s.Of > 0 {
+		if len(shape) == 0 || shape[0]%s.Of != 0 {
+			return bad("no whole groups of %d rows", s.Of)
+		}
+		row := bytes / shape[0]
+		p.groups, p.first, p.run, p.stride = shape[0]/s.Of, s.Lo*row, (s.Hi-s.Lo)*row, s.Of*row
+		n = n / s.Of * (s.Hi - s.Lo)
+	}
+	return p, n, nil
 }
 
 // run reads and packs the weight in chunks of whole rows that never cross a matrix.
@@ -197,11 +231,15 @@ func (j *loadJob) run(ctx context.Context, store Store, buf []byte, progress fun
 	return nil
 }
 
-// piece is a source in bytes: groups of run bytes each, stride apart.
+// piece is a source in bytes: groups of run bytes each, stride apart, the first of them first bytes from base.
 type piece struct {
 	name               string
+	last               bool // of this name
+	base               int64
 	groups             int64
 	first, run, stride int64
+	// Of a transposed matrix: its bytes as stored, columns as stored, and bytes of an element. Runs are those of the transposed.
+	matrix, columns, elem int64
 }
 
 // sourceReader reads pieces one after the other as if they were one tensor.
@@ -210,6 +248,9 @@ type sourceReader struct {
 	pieces []piece
 	group  int64 // of pieces[0]
 	off    int64 // into the group
+
+	turned   []byte // the last matrix that was transposed
+	turnedAt piece
 }
 
 func (r *sourceReader) read(dst []byte) error {
@@ -217,7 +258,7 @@ func (r *sourceReader) read(dst []byte) error {
 		p := &r.pieces[0]
 		n := min(p.run-r.off, int64(len(dst)))
 		if n > 0 {
-			if err := r.store.Read(p.name, p.first+r.group*p.stride+r.off, dst[:n]); err != nil {
+			if err := r.bytes(p, p.first+r.group*p.stride+r.off, dst[:n]); err != nil {
 				return err
 			}
 		}
@@ -226,11 +267,44 @@ func (r *sourceReader) read(dst []byte) error {
 			continue
 		}
 		if r.group, r.off = r.group+1, 0; r.group == p.groups {
-			r.store.Drop(p.name)
+			if p.last {
+				r.store.Drop(p.name)
+			}
 			r.pieces, r.group = r.pieces[1:], 0
 		}
 	}
 	return nil
+}
+
+// bytes reads what lies off bytes after a piece's base.
+func (r *sourceReader) bytes(p *piece, off int64, dst []byte) error {
+	if p.matrix == 0 {
+		return r.store.Read(p.name, p.base+off, dst)
+	}
+	if r.turnedAt.name != p.name || r.turnedAt.base != p.base {
+		stored := make([]byte, p.matrix)
+		if err := r.store.Read(p.name, p.base, stored); err != nil {
+			return err
+		}
+		r.turned, r.turnedAt = transpose(stored, p.columns, p.elem), *p
+	}
+	copy(dst, r.turned[off:])
+	return nil
+}
+
+// transpose turns a matrix of elements of that many bytes.
+func transpose(src []byte, columns, elem int64) []byte {
+	dst := make([]byte, len(src))
+	rows := int64(len(src)) / (columns * elem)
+	for c := range columns {
+		for r := range rows {
+			to, from := dst[(c*rows+r)*elem:][:elem], src[(r*columns+c)*elem:][:elem]
+			for i := range to {
+				to[i] = from[i]
+			}
+		}
+	}
+	return dst
 }
 
 // WeightBytes is how much of the device's memory a plan's weights take, packed.
