@@ -198,7 +198,11 @@ func (b *builder) place(u Use, layer int, kind string) error {
 		b.at = b.at.over(set)
 	}
 	for _, name := range b.block.In {
+		name, optional := strings.CutSuffix(name, "?")
 		e, ok := b.visible(name)
+		if !ok && optional {
+			continue
+		}
 		if !ok {
 			return b.c.file.Errorf("begin", "block %s needs the edge %s, which nothing before it binds", u.Block, name)
 		}
