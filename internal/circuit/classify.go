@@ -233,8 +233,12 @@ func literal(n *modelconf.Node) string {
 	return n.Literal()
 }
 
-// accepts says whether a value is in an accept list. TOML's values are int64, float64, bool, string or a list of them.
+// accepts says whether a value is in an accept list, or is a list of such. TOML's values are int64, float64, bool, string or
+// a list of them.
 func accepts(list []any, n *modelconf.Node) bool {
+	if n.Kind() == modelconf.Array && n.Len() > 0 && !slices.ContainsFunc(n.Items(), func(e *modelconf.Node) bool { return !accepts(list, e) }) {
+		return true
+	}
 	return slices.ContainsFunc(list, func(want any) bool { return isValue(want, n) })
 }
 
