@@ -140,7 +140,7 @@ func TestPiecesOfTensors(t *testing.T) {
 			var got []byte
 			for len(got) < n {
 				part := make([]byte, min(size, n-len(got)))
-				if err := r.read(part); err != nil {
+				if err := r.read(int64(len(got)), part); err != nil {
 					t.Fatal(err)
 				}
 				got = append(got, part...)

@@ -7,11 +7,11 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/metrale/metrale/internal/diag"
 	"github.com/metrale/metrale/internal/gpu"
 	"github.com/metrale/metrale/internal/plan"
-	"github.com/metrale/metrale/internal/tensor"
 	"github.com/metrale/metrale/internal/weights"
 )
 
@@ -22,8 +22,10 @@ type Store interface {
 	Drop(name string)
 }
 
-// chunk is how many stored bytes are read and packed at a time.
-const chunk = 1 << 20
+const (
+	taskBytes   = 32 << 20 // a large weight is shared out in parts of about that many stored bytes
+	weightAlign = 256
+)
 
 // weightKey is equal for two weights that may share memory: the same rows in the same layout. A tied output matrix is one.
 func weightKey(w *plan.Weight) string { return w.Layout + "\x00" + strings.Join(w.Sources, "\x00") }
@@ -45,7 +47,7 @@ func (b *binder) loadWeights(ctx context.Context, plans []*plan.Plan) error {
 			b.weights[weightKey(w)] = j
 			jobs = append(jobs, j)
 			stored += w.DType.Bytes(w.Axes.Shape().Elems())
-			size += (j.size + 63) &^ 63
+			size += (j.size + weightAlign - 1) &^ (weightAlign - 1)
 		}
 	}
 	buf, err := b.alloc("weights", size)
@@ -58,11 +60,11 @@ func (b *binder) loadWeights(ctx context.Context, plans []*plan.Plan) error {
 	return b.runJobs(ctx, jobs, stored)
 }
 
-// runJobs hands the weights out to one goroutine per core and stops at the first error.
+// runJobs hands parts of the weights out to one goroutine per core and stops at the first error.
 func (b *binder) runJobs(ctx context.Context, jobs []*loadJob, total int64) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	queue := make(chan *loadJob)
+	queue := make(chan task)
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	var done int64
@@ -74,20 +76,25 @@ func (b *binder) runJobs(ctx context.Context, jobs []*loadJob, total int64) erro
 			b.opts.Progress(done, total)
 		}
 	}
-	for range min(runtime.GOMAXPROCS(0), len(jobs)) {
+	for range runtime.GOMAXPROCS(0) {
 		wg.Go(func() {
-			buf := make([]byte, 0, chunk)
-			for j := range queue {
-				if err := j.run(ctx, b.opts.Store, buf, progress); err != nil {
-					cancel(diag.Errorf(diag.CodeOf(err), "weight %s: %w", j.w.Name, err))
+			l := newLane(b.opts.Device)
+			for t := range queue {
+				if err := t.run(ctx, b.opts.Store, l, progress); err != nil {
+					cancel(diag.Errorf(diag.CodeOf(err), "weight %s: %w", t.w.Name, err))
 				}
+			}
+			if err := l.end(); err != nil {
+				cancel(err)
 			}
 		})
 	}
 	for _, j := range jobs {
-		select {
-		case queue <- j:
-		case <-ctx.Done():
+		for _, t := range j.tasks() {
+			select {
+			case queue <- t:
+			case <-ctx.Done():
+			}
 		}
 	}
 	close(queue)
@@ -106,11 +113,12 @@ type loadJob struct {
 	w      *plan.Weight
 	layout gpu.Layout
 	dst    gpu.Buffer
-	off    int64 // of the packed weight in dst, 64-byte aligned
+	off    int64 // of the packed weight in dst, 256-byte aligned
 	size   int64 // packed
 	// The weight as matrices of rows: [matrices][rows][bytes of a row].
 	matrices, rows, rowBytes int64
 	sources                  []piece
+	left                     atomic.Int64 // tasks that have not ended
 }
 
 func (b *binder) newJob(w *plan.Weight, off int64) (*loadJob, error) {
@@ -136,175 +144,63 @@ func (b *binder) newJob(w *plan.Weight, off int64) (*loadJob, error) {
 	return j, err
 }
 
-// pieces resolves a weight's sources and makes sure that they are exactly its rows.
-func (j *loadJob) pieces(store Store) ([]piece, error) {
-	var elems int64
-	var out []piece
-	for _, src := range j.w.Sources {
-		s, err := plan.ParsePiece(src)
-		if err != nil {
-			return nil, diag.Errorf(diag.Internal, "%w", err)
-		}
-		t, ok := store.Lookup(s.Tensor)
-		if !ok {
-			return nil, diag.Errorf(diag.Format, "the checkpoint has no tensor %s", s.Tensor)
-		}
-		if t.DType != j.w.DType {
-			return nil, diag.Errorf(diag.Format, "tensor %s is %v, the plan says %v", s.Tensor, t.DType, j.w.DType)
-		}
-		p, n, err := cut(s, t)
-		if err != nil {
-			return nil, err
-		}
-		elems += n
-		out = append(out, p)
-	}
-	last := map[string]bool{}
-	for i := len(out) - 1; i >= 0; i-- {
-		out[i].last, last[out[i].name] = !last[out[i].name], true
-	}
-	if want := j.w.Axes.Shape().Elems(); elems != want {
-		return nil, diag.Errorf(diag.Format, "tensors %s hold %d elements, the plan says %v", strings.Join(j.w.Sources, ", "), elems, j.w.Axes.Shape())
-	}
-	return out, nil
+// task is rows [row, row+n) of one matrix of a weight.
+type task struct {
+	*loadJob
+	m, row, n int64
 }
 
-// cut finds a piece's bytes in its tensor, and how many elements it has.
-func cut(s plan.Piece, t weights.Tensor) (piece, int64, error) {
-	p, shape := piece{name: s.Tensor}, t.Shape
-	bytes := t.Size()
-	bad := func(why string, args ...any) (piece, int64, error) {
-		return p, 0, diag.Errorf(diag.Format, "tensor %s is %v, "+why, append([]any{s.Tensor, t.Shape}, args...)...)
-	}
-	if s.Picked {
-		if len(shape) < 2 || s.Index >= shape[0] {
-			return bad("it has nothing at index %d", s.Index)
+// tasks shares a weight out.
+func (j *loadJob) tasks() (out []task) {
+	step := j.rowsIn(taskBytes)
+	for _, p := range j.sources {
+		if p.matrix > 0 {
+			step = j.rows // a matrix is turned once
 		}
-		bytes /= shape[0]
-		p.base, shape = s.Index*bytes, shape[1:]
 	}
-	if s.Transposed {
-		elems, size := t.DType.Block()
-		if len(shape) != 2 || elems != 1 {
-			return bad("no matrix of single elements to transpose")
-		}
-		p.matrix, p.columns, p.elem = bytes, shape[1], int64(size)
-		shape = tensor.Shape{shape[1], shape[0]}
-	}
-	p.groups, p.run = 1, bytes
-	n := shape.Elems()
-	if s.Of > 0 {
-		if len(shape) == 0 || shape[0]%s.Of != 0 {
-			return bad("no whole groups of %d rows", s.Of)
-		}
-		row := bytes / shape[0]
-		p.groups, p.first, p.run, p.stride = shape[0]/s.Of, s.Lo*row, (s.Hi-s.Lo)*row, s.Of*row
-		n = n / s.Of * (s.Hi - s.Lo)
-	}
-	return p, n, nil
-}
-
-// run reads and packs the weight in chunks of whole rows that never cross a matrix.
-func (j *loadJob) run(ctx context.Context, store Store, buf []byte, progress func(int64)) error {
-	src := sourceReader{store: store, pieces: j.sources}
-	step := max(1, int64(chunk)/(j.rowBytes*j.layout.Rows())) * j.layout.Rows()
 	for m := range j.matrices {
 		for row := int64(0); row < j.rows; row += step {
-			if err := ctx.Err(); err != nil {
-				return diag.Errorf(diag.Canceled, "loading was interrupted: %w", err)
-			}
-			n := min(step, j.rows-row)
-			if need := int(n * j.rowBytes); cap(buf) < need {
-				buf = make([]byte, need)
-			} else {
-				buf = buf[:need]
-			}
-			if err := src.read(buf); err != nil {
-				return err
-			}
-			if err := j.layout.Pack(j.dst, j.off, j.w.DType, j.w.Axes.Shape(), m, row, n, buf); err != nil {
-				return err
-			}
-			progress(int64(len(buf)))
+			out = append(out, task{j, m, row, min(step, j.rows-row)})
 		}
 	}
-	return nil
+	j.left.Store(int64(len(out)))
+	return out
 }
 
-// piece is a source in bytes: groups of run bytes each, stride apart, the first of them first bytes from base.
-type piece struct {
-	name               string
-	last               bool // of this name
-	base               int64
-	groups             int64
-	first, run, stride int64
-	// Of a transposed matrix: its bytes as stored, columns as stored, and bytes of an element. Runs are those of the transposed.
-	matrix, columns, elem int64
+// rowsIn is how many rows fit bytes, at least what Pack takes.
+func (j *loadJob) rowsIn(bytes int64) int64 {
+	return max(1, bytes/(j.rowBytes*j.layout.Rows())) * j.layout.Rows()
 }
 
-// sourceReader reads pieces one after the other as if they were one tensor.
-type sourceReader struct {
-	store  Store
-	pieces []piece
-	group  int64 // of pieces[0]
-	off    int64 // into the group
-
-	turned   []byte // the last matrix that was transposed
-	turnedAt piece
-}
-
-func (r *sourceReader) read(dst []byte) error {
-	for len(dst) > 0 {
-		p := &r.pieces[0]
-		n := min(p.run-r.off, int64(len(dst)))
-		if n > 0 {
-			if err := r.bytes(p, p.first+r.group*p.stride+r.off, dst[:n]); err != nil {
-				return err
-			}
+// run reads and packs the rows in chunks.
+func (t task) run(ctx context.Context, store Store, l lane, progress func(int64)) error {
+	src := sourceReader{store: store, pieces: t.sources}
+	step := t.rowsIn(l.chunk())
+	for row := t.row; row < t.row+t.n; row += step {
+		if err := ctx.Err(); err != nil {
+			return diag.Errorf(diag.Canceled, "loading was interrupted: %w", err)
 		}
-		dst, r.off = dst[n:], r.off+n
-		if r.off < p.run {
-			continue
-		}
-		if r.group, r.off = r.group+1, 0; r.group == p.groups {
-			if p.last {
-				r.store.Drop(p.name)
-			}
-			r.pieces, r.group = r.pieces[1:], 0
-		}
-	}
-	return nil
-}
-
-// bytes reads what lies off bytes after a piece's base.
-func (r *sourceReader) bytes(p *piece, off int64, dst []byte) error {
-	if p.matrix == 0 {
-		return r.store.Read(p.name, p.base+off, dst)
-	}
-	if r.turnedAt.name != p.name || r.turnedAt.base != p.base {
-		stored := make([]byte, p.matrix)
-		if err := r.store.Read(p.name, p.base, stored); err != nil {
+		n := min(step, t.row+t.n-row)
+		buf, err := l.next(n * t.rowBytes)
+		if err != nil {
 			return err
 		}
-		r.turned, r.turnedAt = transpose(stored, p.columns, p.elem), *p
+		if err := src.read((t.m*t.rows+row)*t.rowBytes, buf); err != nil {
+			return err
+		}
+		if err := l.pack(t.loadJob, t.m, row, n); err != nil {
+			return err
+		}
+		progress(int64(len(buf)))
 	}
-	copy(dst, r.turned[off:])
-	return nil
-}
-
-// transpose turns a matrix of elements of that many bytes.
-func transpose(src []byte, columns, elem int64) []byte {
-	dst := make([]byte, len(src))
-	rows := int64(len(src)) / (columns * elem)
-	for c := range columns {
-		for r := range rows {
-			to, from := dst[(c*rows+r)*elem:][:elem], src[(r*columns+c)*elem:][:elem]
-			for i := range to {
-				to[i] = from[i]
+	if t.left.Add(-1) == 0 {
+		for _, p := range t.sources {
+			if p.last {
+				store.Drop(p.name)
 			}
 		}
 	}
-	return dst
+	return nil
 }
 
 // WeightBytes is how much of the device's memory a plan's weights take, packed.
