@@ -28,7 +28,7 @@ var bans = []struct {
 	ext, pattern, instead string
 	except                []string
 }{
-	{".go", `\bos\.(Getenv|LookupEnv|Environ)\(`, "environment variables are read in internal/cli/environment.go and passed on", []string{"internal/cli/environment.go", "_test.go", "tools/"}},
+	{".go", `\bos\.(Getenv|LookupEnv|Environ)\(`, "environment variables are read in internal/cli/environment.go and passed on", []string{"internal/cli/environment.go", "_test.go", "tools/", "cmd/kbuild/"}},
 	{".go", `\bfmt\.Print(f|ln)?\(`, "write to the io.Writer that the command was given", []string{"tools/", "_test.go", "cmd/"}},
 	{".go", `\blog\.(Print|Fatal|Panic)`, "use log/slog", []string{"tools/"}},
 	{".go", `\btime\.Sleep\(`, "wait for the event itself", []string{"_test.go", "tools/", "internal/weights/hub/", "internal/engine/script/", "internal/exec/script/"}},
@@ -37,7 +37,7 @@ var bans = []struct {
 }
 
 // sourceExt are the kinds of files that carry a licence line.
-var sourceExt = []string{".go", ".s", ".toml", ".py", ".sh", ".cu", ".cuh", ".mjs", ".js"}
+var sourceExt = []string{".go", ".s", ".toml", ".py", ".sh", ".cu", ".cuh", ".hip", ".h", ".mjs", ".js"}
 
 func TestEverySourceFileHasItsLicence(t *testing.T) {
 	walkSource(t, func(path string) {
@@ -73,7 +73,7 @@ func TestBannedPatterns(t *testing.T) {
 
 func TestFilesStayShort(t *testing.T) {
 	walkSource(t, func(path string) {
-		if ext := filepath.Ext(path); ext != ".go" && ext != ".cu" && ext != ".cuh" {
+		if ext := filepath.Ext(path); ext != ".go" && ext != ".cu" && ext != ".cuh" && ext != ".hip" && ext != ".h" {
 			return
 		}
 		src := read(t, path)

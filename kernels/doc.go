@@ -5,6 +5,7 @@
 //
 // Contract:
 //
-//  1. The tree is data for people who write no Go; this package exports it as an fs.FS and does nothing else.
+//  1. The tree is data for people who write no Go; this package exports it as an fs.FS and does nothing else. Compiled kernels
+//     are in it as far as kbuild ran before the build.
 //  2. Only the composition root (internal/cli), internal/certify and tests import it; all others are handed the fs.FS.
 package kernels

@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-// Command kbuild compiles the kernel tree: kbuild [--root kernels] [--nvcc PATH] CLASS…
+// Command kbuild compiles the kernel tree.
+//
+//	kbuild [flags] [CLASS…]   compile classes and their leaves into kernels/bin
+//	kbuild [flags] check      hold the tree, and what is compiled of it, against its rules; needs no compiler
+//
+// METRALE_TARGET_HW, METRALE_TARGET_MODEL and METRALE_TARGET_QUANT are patterns ("*", "qwen3*") of the classes, models and
+// quantisations to compile; each is * unless set. Classes on the command line stand for METRALE_TARGET_HW.
 package main
 
 import (
@@ -9,29 +15,59 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
+	"runtime"
 
 	"github.com/metrale/metrale/internal/diag"
 	"github.com/metrale/metrale/internal/kbuild"
+	"github.com/metrale/metrale/internal/kernel"
 )
 
 func main() {
-	root := flag.String("root", "kernels", "the kernel tree")
-	nvcc := flag.String("nvcc", "", "CUDA's compiler (default: the one on PATH)")
+	o := kbuild.Options{Model: os.Getenv("METRALE_TARGET_MODEL"), Quant: os.Getenv("METRALE_TARGET_QUANT"), Log: os.Stdout, Compilers: map[string]string{}}
+	flag.StringVar(&o.Root, "root", "kernels", "the kernel tree")
+	flag.IntVar(&o.Parallel, "p", runtime.GOMAXPROCS(0), "compilers at a time")
+	flag.StringVar(&o.Cache, "cache", cacheFolder(), "folder of compiled modules; empty for none")
+	nvcc := flag.String("nvcc", "", "compiler of CUDA sources (default: the one on PATH)")
+	clang := flag.String("clang-19", "", "compiler of HIP sources (default: the one on PATH)")
 	flag.Usage = func() {
-		fmt.Fprintln(os.Stderr, "usage: kbuild [--root DIR] [--nvcc PATH] CLASS…")
+		fmt.Fprintln(os.Stderr, "usage: kbuild [flags] [CLASS…]\n       kbuild [flags] check")
 		flag.PrintDefaults()
 	}
 	flag.Parse()
-	if flag.NArg() == 0 {
-		flag.Usage()
-		os.Exit(2)
+	o.Compilers[kernel.NVIDIA], o.Compilers[kernel.AMD] = *nvcc, *clang
+	if flag.NArg() == 1 && flag.Arg(0) == "check" {
+		end(kbuild.Check(o.Root))
+	}
+	classes := flag.Args()
+	if len(classes) == 0 {
+		classes = []string{os.Getenv("METRALE_TARGET_HW")}
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	for _, class := range flag.Args() {
-		if _, err := kbuild.Build(ctx, class, kbuild.Options{Root: *root, Nvcc: *nvcc, Log: os.Stdout}); err != nil {
-			fmt.Fprintln(os.Stderr, "kbuild:", err)
-			os.Exit(diag.ExitStatus(err))
+	for _, o.HW = range classes {
+		if _, err := kbuild.Build(ctx, o); err != nil {
+			end([]error{err})
 		}
 	}
+}
+
+// end prints what is wrong and leaves with the status of the first.
+func end(errs []error) {
+	for _, err := range errs {
+		fmt.Fprintln(os.Stderr, "kbuild:", err)
+	}
+	if len(errs) == 0 {
+		os.Exit(0)
+	}
+	os.Exit(diag.ExitStatus(errs[0]))
+}
+
+// cacheFolder is the user's, shared by all checkouts.
+func cacheFolder() string {
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		return ""
+	}
+	return filepath.Join(dir, "metrale", "kbuild")
 }

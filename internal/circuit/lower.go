@@ -54,6 +54,9 @@ func (in *Instance) Lower(lib *Library, cat Catalog, o Options) (*plan.Plan, err
 	}
 	groups, err := fuse(in, lib.Rules[o.Class], settings, found, o)
 	if err != nil {
+		if class.Partial {
+			return nil, diag.Errorf(diag.Unsupported, "hardware class %s is partial, its kernels compute %s only: %w", o.Class, strings.Join(class.Ops(), ", "), err)
+		}
 		return nil, diag.Errorf(diag.CodeOf(err), "circuit %s on class %s: %w", in.Name(), o.Class, err)
 	}
 	w := &lowering{in: in, o: o, found: found, groups: groups, weights: map[string]int{}, states: map[int]int{}, consts: map[int]int{},

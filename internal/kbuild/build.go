@@ -5,15 +5,15 @@ package kbuild
 import (
 	"bytes"
 	"context"
-	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
-	"regexp"
-	"runtime"
-	"strconv"
+	"slices"
 	"strings"
 	"sync"
 
@@ -21,128 +21,246 @@ import (
 	"github.com/metrale/metrale/internal/kernel"
 )
 
-// Index is bin/<class>/index.json.
-type Index struct {
-	Arch     string            `json:"arch"`
-	Compiler string            `json:"compiler"`
-	Kernels  map[string]Object `json:"kernels"`
-}
-
-// Object is one compiled translation unit.
-type Object struct {
-	Hash    string           `json:"hash"`
-	Bytes   int              `json:"bytes"`
-	Entries map[string]Usage `json:"entries"`
-}
-
-// Usage is what ptxas says of an entry.
-type Usage struct {
-	Registers  int `json:"registers"`
-	SpillBytes int `json:"spill_bytes"` // stores and loads
-	SharedMem  int `json:"shared_bytes"`
-}
-
 // Options say what to build.
 type Options struct {
-	Root string // the kernel tree
-	Nvcc string // the compiler; "" looks in PATH
-	Log  io.Writer
+	Root             string            // the kernel tree
+	HW, Model, Quant string            // patterns as of path.Match; "" is "*"
+	Compilers        map[string]string // by vendor; "" or none: the one on PATH
+	Parallel         int               // compilers at a time; at least 1
+	Cache            string            // folder of compiled modules; "" for none
+	Log              io.Writer         // progress; may be nil
 }
 
-// Build compiles a class and writes its objects and index below Root/bin.
-func Build(ctx context.Context, class string, o Options) (*Index, error) {
-	tree, err := kernel.Load(os.DirFS(o.Root))
+// Build compiles the classes that match, and of their leaves those that match, and writes Root/bin. It gives the indexes by
+// class.
+func Build(ctx context.Context, o Options) (map[string]*kernel.Index, error) {
+	fsys := os.DirFS(o.Root)
+	tree, err := kernel.Load(fsys)
 	if err != nil {
 		return nil, err
 	}
-	h := tree.Classes[class]
-	if h == nil {
-		return nil, diag.Errorf(diag.NotFound, "no hardware class %q: %s/HARDWARE.toml is missing", class, class)
-	}
-	if h.Abstract {
-		return nil, diag.Errorf(diag.Invalid, "class %s is abstract: build a class that inherits from it", class)
-	}
-	if h.Vendor != kernel.NVIDIA {
-		return nil, diag.Errorf(diag.Unsupported, "class %s: this build compiles for vendor nvidia only, not %q", class, h.Vendor)
-	}
-	nvcc, version, err := compiler(ctx, o.Nvcc)
+	classes, err := o.classes(tree)
 	if err != nil {
 		return nil, err
 	}
-	sources, err := Sources(o.Root, h)
-	if err != nil {
-		return nil, err
-	}
-	dir := filepath.Join(o.Root, "bin", class)
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return nil, err
-	}
-	b := &builder{o: o, h: h, nvcc: nvcc, version: version, dir: dir, old: readIndex(dir)}
-	index := &Index{Arch: h.Arch, Compiler: version, Kernels: map[string]Object{}}
-	err = parallel(len(sources), func(i int) error {
-		obj, err := b.one(ctx, sources[i])
+	b := &builder{o: o, tree: tree, jobs: map[string]*job{}}
+	var builds []*classBuild
+	for _, c := range classes {
+		cb, err := b.plan(ctx, c)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		index.Kernels[sources[i].Name] = obj
-		return nil
-	})
+		builds = append(builds, cb)
+	}
+	if err := b.run(ctx); err != nil {
+		return nil, err
+	}
+	out := map[string]*kernel.Index{}
+	for _, cb := range builds {
+		out[cb.class.Name] = cb.index()
+		if bad := tree.CheckIndex(out[cb.class.Name]); len(bad) > 0 {
+			return nil, errors.Join(bad...)
+		}
+	}
+	for _, cb := range builds {
+		if err := cb.write(filepath.Join(o.Root, "bin", cb.class.Name), out[cb.class.Name]); err != nil {
+			return nil, err
+		}
+		b.log("%s: %d modules for %s, %d leaves", cb.class.Name, len(out[cb.class.Name].Modules), cb.class.Arch, len(cb.leaves))
+	}
+	return out, b.cache().trim()
+}
+
+// Check holds the tree, and what is compiled of it, against its rules. It runs no compiler.
+func Check(root string) []error {
+	fsys := os.DirFS(root)
+	tree, err := kernel.Load(fsys)
+	if err != nil {
+		return []error{err}
+	}
+	return tree.Check(fsys)
+}
+
+// classes are those that match and have sources to compile.
+func (o *Options) classes(tree *kernel.Tree) ([]*kernel.Class, error) {
+	var out []*kernel.Class
+	for _, name := range slices.Sorted(maps.Keys(tree.Classes)) {
+		c := tree.Classes[name]
+		ok, err := matches(o.HW, name)
+		if err != nil {
+			return nil, err
+		}
+		switch {
+		case !ok:
+		case c.Vendor == kernel.AnyVendor || c.Abstract:
+			if name == o.HW {
+				return nil, diag.Errorf(diag.Invalid, "class %s has nothing to compile: it is abstract, or its kernels are Go", name)
+			}
+		default:
+			out = append(out, c)
+		}
+	}
+	if len(out) == 0 {
+		return nil, diag.Errorf(diag.NotFound, "no hardware class matches %q; there are %s", o.HW, strings.Join(slices.Sorted(maps.Keys(tree.Classes)), ", "))
+	}
+	return out, nil
+}
+
+func matches(pattern, name string) (bool, error) {
+	if pattern == "" {
+		return true, nil
+	}
+	ok, err := path.Match(pattern, name)
+	if err != nil {
+		return false, diag.Errorf(diag.Invalid, "pattern %q: %w", pattern, err)
+	}
+	return ok, nil
+}
+
+// builder compiles modules, each closure once.
+type builder struct {
+	o    Options
+	tree *kernel.Tree
+	jobs map[string]*job // by class and hash
+	mu   sync.Mutex      // of the log
+}
+
+// job is a module to be compiled.
+type job struct {
+	class   string
+	module  *kernel.Module
+	program string
+	tool    *toolchain
+	object  kernel.Object
+	code    []byte
+}
+
+// classBuild is a class with its modules and leaves.
+type classBuild struct {
+	class    *kernel.Class
+	compiler string
+	modules  map[string]*job
+	leaves   map[string]map[string]*job // what differs from the class
+}
+
+// plan lists what a class and its matching leaves need.
+func (b *builder) plan(ctx context.Context, c *kernel.Class) (*classBuild, error) {
+	tool := toolchains[c.Vendor]
+	program, version, err := tool.find(ctx, b.o.Compilers[c.Vendor])
 	if err != nil {
 		return nil, err
 	}
-	data, _ := json.MarshalIndent(index, "", "  ")
-	return index, writeAtomic(filepath.Join(dir, "index.json"), append(data, '\n'))
+	cb := &classBuild{class: c, compiler: version, leaves: map[string]map[string]*job{}}
+	jobs := func(t *kernel.Target) (map[string]*job, error) {
+		out := map[string]*job{}
+		for _, name := range t.Used() {
+			m := t.Modules[name]
+			hash, err := m.Closure(os.DirFS(b.o.Root), version)
+			if err != nil {
+				return nil, err
+			}
+			key := c.Name + " " + hash
+			if b.jobs[key] == nil {
+				b.jobs[key] = &job{class: c.Name, module: m, program: program, tool: tool, object: kernel.Object{Source: m.Source, Hash: hash}}
+			}
+			out[name] = b.jobs[key]
+		}
+		return out, nil
+	}
+	for _, name := range slices.Sorted(maps.Keys(b.tree.Targets)) {
+		t := b.tree.Targets[name]
+		if t.Class != c {
+			continue
+		}
+		if t.Model == nil {
+			if cb.modules, err = jobs(t); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		model, err := matches(b.o.Model, t.Model.Name)
+		if err != nil {
+			return nil, err
+		}
+		quant, err := matches(b.o.Quant, t.Quant)
+		if err != nil {
+			return nil, err
+		}
+		if !model || !quant {
+			continue
+		}
+		own, err := jobs(t)
+		if err != nil {
+			return nil, err
+		}
+		maps.DeleteFunc(own, func(name string, j *job) bool { return cb.modules[name] == j })
+		cb.leaves[name] = own
+	}
+	return cb, nil
 }
 
-type builder struct {
-	o             Options
-	h             *kernel.Class
-	nvcc, version string
-	dir           string
-	old           *Index
-	mu            sync.Mutex
+// run compiles all jobs; its error tells of each that failed, by class and module.
+func (b *builder) run(ctx context.Context) error {
+	keys := slices.Sorted(maps.Keys(b.jobs))
+	slices.SortStableFunc(keys, func(x, y string) int {
+		return strings.Compare(b.jobs[x].class+" "+b.jobs[x].module.Name, b.jobs[y].class+" "+b.jobs[y].module.Name)
+	})
+	errs := make([]error, len(keys))
+	next := make(chan int)
+	var wg sync.WaitGroup
+	for range min(len(keys), max(b.o.Parallel, 1)) {
+		wg.Go(func() {
+			for i := range next {
+				errs[i] = b.compile(ctx, b.jobs[keys[i]])
+			}
+		})
+	}
+	for i := range keys {
+		next <- i
+	}
+	close(next)
+	wg.Wait()
+	if ctx.Err() != nil {
+		return diag.Errorf(diag.Canceled, "interrupted").Because(ctx.Err())
+	}
+	return errors.Join(errs...)
 }
 
-// one compiles a source unless the index has its hash.
-func (b *builder) one(ctx context.Context, s Source) (Object, error) {
-	hash, err := Closure(b.o.Root, s.Path, b.h.Arch, b.version, b.h.Build.Flags)
-	if err != nil {
-		return Object{}, err
+// compile fills a job, from the cache if it is there.
+func (b *builder) compile(ctx context.Context, j *job) error {
+	if b.cache().get(&j.object, &j.code) {
+		return nil
 	}
-	out := filepath.Join(b.dir, s.Name+".cubin")
-	if have, ok := b.old.Kernels[s.Name]; ok && have.Hash == hash && exists(out) {
-		b.log("%s/%s: unchanged", b.h.Name, s.Name)
-		return have, nil
-	}
-	tmp, err := os.MkdirTemp(b.dir, ".build-")
+	tmp, err := os.MkdirTemp("", "kbuild-")
 	if err != nil {
-		return Object{}, err
+		return diag.Errorf(diag.IO, "a folder to compile in: %w", err)
 	}
 	defer os.RemoveAll(tmp)
-	cubin := filepath.Join(tmp, "o.cubin")
-	args := append([]string{"-cubin", "-arch=" + b.h.Arch, "-Xptxas", "-v", "-I", filepath.Join(b.o.Root, "include")}, b.h.Build.Flags...)
-	args = append(args, "-o", cubin, filepath.Join(b.o.Root, s.Path))
-	cmd := exec.CommandContext(ctx, b.nvcc, args...)
+	m, source := j.module, j.module.Source
+	if m.Generated != "" {
+		source = filepath.Join(tmp, path.Base(m.Source))
+		if err := os.WriteFile(source, []byte(m.Generated), 0o600); err != nil {
+			return diag.Errorf(diag.IO, "%w", err)
+		}
+	}
+	out := filepath.Join(tmp, "code")
+	cmd := exec.CommandContext(ctx, j.program, append(j.tool.command(m), "-o", out, source)...)
+	cmd.Dir = b.o.Root
 	var report bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &report, &report
 	if err := cmd.Run(); err != nil {
-		return Object{}, diag.Errorf(diag.Format, "%s does not compile for %s:\n%s", s.Path, b.h.Arch, report.String()).Because(err)
+		return diag.Errorf(diag.Format, "%s does not compile for %s:\n%s", m.Source, m.Arch, strings.TrimSpace(report.String())).Because(err)
 	}
-	entries := parsePtxas(report.String())
-	for name, u := range entries {
-		if u.SpillBytes > b.h.Build.SpillBytes {
-			return Object{}, diag.Errorf(diag.Format, "%s: entry %s spills %d bytes, the ceiling of class %s is %d", s.Path, name, u.SpillBytes, b.h.Name, b.h.Build.SpillBytes)
-		}
+	if j.code, err = os.ReadFile(out); err != nil {
+		return diag.Errorf(diag.IO, "%s wrote no code for %s", j.tool.name, m.Source).Because(err)
 	}
-	data, err := os.ReadFile(cubin)
-	if err != nil {
-		return Object{}, err
-	}
-	b.log("%s/%s: %d bytes, %d entries", b.h.Name, s.Name, len(data), len(entries))
-	return Object{Hash: hash, Bytes: len(data), Entries: entries}, writeAtomic(out, data)
+	o := &j.object
+	o.Bytes, o.Sum, o.Entries = len(j.code), kernel.CodeSum(j.code), j.tool.report(report.String())
+	b.log("%s %s: %d entries, %d bytes", j.class, m.Name, len(o.Entries), o.Bytes)
+	return b.cache().put(o, j.code)
 }
+
+func (b *builder) cache() cache { return cache(b.o.Cache) }
 
 func (b *builder) log(format string, args ...any) {
 	if b.o.Log == nil {
@@ -151,106 +269,4 @@ func (b *builder) log(format string, args ...any) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	fmt.Fprintf(b.o.Log, format+"\n", args...)
-}
-
-var (
-	ptxasEntry = regexp.MustCompile(`Compiling entry function '([^']+)'`)
-	ptxasSpill = regexp.MustCompile(`(\d+) bytes spill stores, (\d+) bytes spill loads`)
-	ptxasUsed  = regexp.MustCompile(`Used (\d+) registers(?:.*?(\d+) bytes smem)?`)
-)
-
-// parsePtxas reads the report of ptxas -v: an entry's lines follow the line that names it.
-func parsePtxas(report string) map[string]Usage {
-	out, entry := map[string]Usage{}, ""
-	number := func(s string) int { n, _ := strconv.Atoi(s); return n }
-	for _, line := range strings.Split(report, "\n") {
-		if m := ptxasEntry.FindStringSubmatch(line); m != nil {
-			entry = m[1]
-			out[entry] = Usage{}
-		}
-		u := out[entry]
-		if m := ptxasSpill.FindStringSubmatch(line); m != nil && entry != "" {
-			u.SpillBytes = number(m[1]) + number(m[2])
-			out[entry] = u
-		}
-		if m := ptxasUsed.FindStringSubmatch(line); m != nil && entry != "" {
-			u.Registers, u.SharedMem = number(m[1]), number(m[2])
-			out[entry] = u
-		}
-	}
-	return out
-}
-
-var releaseLine = regexp.MustCompile(`release (\S+), V(\S+)`)
-
-// compiler finds nvcc and its version.
-func compiler(ctx context.Context, nvcc string) (path, version string, err error) {
-	if nvcc == "" {
-		if nvcc, err = exec.LookPath("nvcc"); err != nil {
-			return "", "", diag.Errorf(diag.NotFound, "no nvcc: give --nvcc, or put CUDA's compiler on PATH").Because(err)
-		}
-	}
-	out, err := exec.CommandContext(ctx, nvcc, "--version").Output()
-	if err != nil {
-		return "", "", diag.Errorf(diag.NotFound, "%s --version failed", nvcc).Because(err)
-	}
-	m := releaseLine.FindSubmatch(out)
-	if m == nil {
-		return "", "", diag.Errorf(diag.Unsupported, "%s --version names no release", nvcc)
-	}
-	return nvcc, "nvcc " + string(m[2]), nil
-}
-
-func readIndex(dir string) *Index {
-	x := &Index{}
-	if data, err := os.ReadFile(filepath.Join(dir, "index.json")); err == nil && json.Unmarshal(data, x) == nil {
-		return x
-	}
-	return &Index{}
-}
-
-func writeAtomic(path string, data []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(path), ".write-")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(f.Name())
-	if _, err = f.Write(data); err == nil {
-		err = f.Sync()
-	}
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
-	if err == nil {
-		err = os.Chmod(f.Name(), 0o644)
-	}
-	if err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), path)
-}
-
-// parallel runs n jobs on all cores and gives the error of the first that failed, by index.
-func parallel(n int, job func(i int) error) error {
-	errs := make([]error, n)
-	next := make(chan int)
-	var wg sync.WaitGroup
-	for range min(n, runtime.GOMAXPROCS(0)) {
-		wg.Go(func() {
-			for i := range next {
-				errs[i] = job(i)
-			}
-		})
-	}
-	for i := range n {
-		next <- i
-	}
-	close(next)
-	wg.Wait()
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }

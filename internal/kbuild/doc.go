@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-// Package kbuild compiles the kernel tree: every source of every class of hardware to a native code object.
+// Package kbuild compiles the kernel tree: the modules of every target to native code objects, which the binary embeds.
 //
 // Contract:
 //
-//  1. A class's HARDWARE.toml names its architecture and the class that it inherits from. Its sources are its own
-//     common/<family>/*.cu and those of its ancestors, nearest first; a file of the same family and name hides the
-//     ancestor's. A class that is abstract compiles nothing.
-//  2. An output is keyed by its closure hash: the source, everything that it includes, flags, architecture and compiler.
-//     A build whose key is in the index is not repeated.
-//  3. Outputs appear by atomic rename, the index last, so that an interrupted build leaves a valid tree.
-//  4. A kernel that spills more than the class's ceiling fails the build.
+//  1. What a target compiles, and with which flags, is internal/kernel's to say; kbuild runs compilers. Targets are selected
+//     by patterns of class, model and quantisation.
+//  2. A module is keyed by its closure hash: source, everything that it includes, flags, architecture and compiler. What was
+//     compiled once is taken from a cache outside the tree; a leaf's module that is its class's is not stored twice.
+//  3. What the compiler says of each entry is held against the manifests: registers, spills and static shared memory above
+//     their ceilings, entries without a kernel and kernels without an entry fail the build, and nothing is written.
+//  4. Outputs appear by atomic rename, the index last, so that an interrupted build leaves what was there.
 //
 // Outputs:
 //
-//	bin/<class>/<family>.<name>.cubin
-//	bin/<class>/index.json              {"arch", "compiler", "kernels": {"<family>.<name>": {"hash", "bytes", "entries": {…}}}}
+//	bin/<class>/<family>.<name>.zst                    a code object: cubin, hsaco
+//	bin/<class>/<model>/<quant>/<family>.<name>.zst    what a leaf compiles differently
+//	bin/<class>/index.json                             kernel.Index
 package kbuild

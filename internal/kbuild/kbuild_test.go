@@ -3,127 +3,321 @@
 package kbuild
 
 import (
+	"bytes"
 	"context"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/metrale/metrale/internal/diag"
 	"github.com/metrale/metrale/internal/kernel"
 )
 
-// tree writes files below a new folder.
-func tree(t *testing.T, files map[string]string) string {
-	t.Helper()
-	root := t.TempDir()
-	for name, text := range files {
-		path := filepath.Join(root, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return root
-}
-
-const base = "[hardware]\nclass = \"base\"\nvendor = \"nvidia\"\nabstract = true\n[build]\nflags = [\"-O3\"]\n"
-const leaf = "[hardware]\nclass = \"leaf\"\nvendor = \"nvidia\"\narch = \"sm_90a\"\ninherits = \"base\"\n[build]\nflags = [\"-G\"]\n"
-
-func TestClassesInheritSourcesAndFlags(t *testing.T) {
-	root := tree(t, map[string]string{
-		"DEVICES.toml": "", "base/HARDWARE.toml": base, "leaf/HARDWARE.toml": leaf,
-		"base/common/a/x.cu": "1", "base/common/a/y.cu": "2", "leaf/common/a/y.cu": "3", "leaf/common/b/y.cu": "4",
-	})
-	tree, err := kernel.Load(os.DirFS(root))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := strings.Join(tree.Classes["leaf"].Build.Flags, " "); got != "-O3 -G" {
-		t.Errorf("flags %q, want the ancestor's first", got)
-	}
-	list, err := Sources(root, tree.Classes["leaf"])
-	if err != nil {
-		t.Fatal(err)
-	}
-	var got []string
-	for _, s := range list {
-		got = append(got, s.Name+"="+s.Path)
-	}
-	if want := "a.x=base/common/a/x.cu a.y=leaf/common/a/y.cu b.y=leaf/common/b/y.cu"; strings.Join(got, " ") != want {
-		t.Errorf("sources %v, want %s", got, want)
-	}
-}
-
-func TestClosureChangesWithAllThatItCovers(t *testing.T) {
-	files := map[string]string{"c/common/f/k.cu": "#include \"near.cuh\"\n#include \"far.cuh\"\n", "c/common/f/near.cuh": "1", "include/far.cuh": "2"}
-	hash := func(files map[string]string, arch, flag string) string {
-		h, err := Closure(tree(t, files), "c/common/f/k.cu", arch, "nvcc 1", []string{flag})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return h
-	}
-	first := hash(files, "sm_90a", "-O3")
-	if hash(files, "sm_90a", "-O3") != first {
-		t.Error("the same closure hashes differently")
-	}
-	for name := range files {
-		changed := map[string]string{}
-		for n, text := range files {
-			changed[n] = text
-		}
-		changed[name] += "\n"
-		if hash(changed, "sm_90a", "-O3") == first {
-			t.Errorf("a change of %s keeps the hash", name)
-		}
-	}
-	if hash(files, "sm_100a", "-O3") == first || hash(files, "sm_90a", "-O2") == first {
-		t.Error("architecture or flags do not count")
-	}
-	delete(files, "include/far.cuh")
-	if _, err := Closure(tree(t, files), "c/common/f/k.cu", "", "", nil); err == nil || !strings.Contains(err.Error(), "k.cu:2") {
-		t.Errorf("a missing include: %v, want its line", err)
-	}
-}
-
-// fakeNvcc behaves as far as kbuild looks: a version, a report of ptxas, an output file.
+// fakeNvcc stands in for nvcc as far as kbuild looks: a version, a report, an output file. A source declares its
+// entries as comments: "// entry NAME registers spill shared". The code is the source and the arguments.
 const fakeNvcc = `#!/bin/sh
 if [ "$1" = --version ]; then echo "Cuda compilation tools, release 13.0, V13.0.88"; exit; fi
-echo ran >> "$(dirname "$0")/calls"
-echo "ptxas info    : Compiling entry function 'k' for 'sm_90a'" >&2
-echo "    0 bytes stack frame, SPILL bytes spill stores, 0 bytes spill loads" >&2
-echo "ptxas info    : Used 12 registers, used 0 barriers, 64 bytes smem" >&2
+args="$*"
+for source; do :; done
 while [ "$1" != -o ]; do shift; done
-echo code > "$2"
+echo "$args" >> "$(dirname "$0")/calls"
+grep -q "#error" "$source" && { echo "$source(1): error" >&2; exit 1; }
+sed -n 's|^// entry \([^ ]*\) \([^ ]*\) \([^ ]*\) \([^ ]*\)|ptxas info : Compiling entry function '"'\1'"' for x\n 0 bytes stack frame, \3 bytes spill stores, 0 bytes spill loads\nptxas info : Used \2 registers, used 0 barriers, \4 bytes smem|p' "$source" >&2
+{ cat "$source"; echo "$args" | sed 's| -o .*||'; } > "$2"
 `
 
-func TestBuildIsIncrementalAndRefusesSpills(t *testing.T) {
-	root := tree(t, map[string]string{"DEVICES.toml": "", "base/HARDWARE.toml": base, "leaf/HARDWARE.toml": leaf, "base/common/a/k.cu": "k",
-		"nvcc": strings.ReplaceAll(fakeNvcc, "SPILL", "0"), "spilling": strings.ReplaceAll(fakeNvcc, "SPILL", "8")})
-	o := Options{Root: root, Nvcc: filepath.Join(root, "nvcc")}
-	for range 2 {
-		x, err := Build(context.Background(), "leaf", o)
+const (
+	base = `[hardware]
+class = "base"
+vendor = "nvidia"
+abstract = true
+[build]
+flags = ["-O3"]
+[defaults]
+kv = "bf16"
+page_size = 16
+`
+	hw = `[hardware]
+class = "hw"
+vendor = "nvidia"
+arch = "sm_90a"
+inherits = "base"
+[build]
+flags = ["-G"]
+`
+	families = `[[family]]
+name = "a"
+[[kernel]]
+name = "k"
+family = "a"
+args = [{ name = "x", access = "inout", shape = ["n"] }]
+[kernel.launch]
+module = "a/k"
+entry = "k"
+params = ["x", "n"]
+grid = ["ceil(n, WIDTH)"]
+block = "WIDTH"
+registers = 32
+`
+	model = "[[match]]\nmodel_type = \"llama\"\n"
+)
+
+// tree is a small kernel tree with a leaf that changes a constant.
+func tree(t *testing.T, more ...string) (root string, o Options) {
+	t.Helper()
+	root = t.TempDir()
+	files := map[string]string{
+		"DEVICES.toml": "", "FORKS.md": "", "base/HARDWARE.toml": base, "hw/HARDWARE.toml": hw, "base/common/KERNEL_FAMILIES.toml": families,
+		"base/common/KERNEL.toml": "[constants.\"a/k\"]\nWIDTH = 256\n", "base/common/FUSIONS.toml": "",
+		"base/common/a/k.cu": "// entry k 12 0 64\n#include \"near.cuh\"\n#include \"far.cuh\"\n", "base/common/a/near.cuh": "// 1\n", "include/far.cuh": "// 2\n",
+		"hw/small/MODEL.toml": model, "hw/small/bf16/KERNEL.toml": "[constants.\"a/k\"]\nWIDTH = 64\n", "hw/small/fp8/KERNEL.toml": "",
+		"nvcc": fakeNvcc,
+	}
+	for i := 0; i < len(more); i += 2 {
+		files[more[i]] = more[i+1]
+	}
+	for name, text := range files {
+		write(t, filepath.Join(root, name), text)
+	}
+	return root, Options{Root: root, HW: "hw", Compilers: map[string]string{kernel.NVIDIA: filepath.Join(root, "nvcc")}, Parallel: 2, Cache: filepath.Join(t.TempDir(), "cache")}
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// calls counts what the compiler was run for, and forgets it.
+func calls(t *testing.T, root string) int {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, "calls"))
+	if err != nil && !os.IsNotExist(err) {
+		t.Fatal(err)
+	}
+	_ = os.Remove(filepath.Join(root, "calls"))
+	return bytes.Count(text, []byte("\n"))
+}
+
+func build(t *testing.T, o Options) *kernel.Index {
+	t.Helper()
+	x, err := Build(context.Background(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return x["hw"]
+}
+
+// bin lists the files below bin.
+func bin(t *testing.T, root string) (names []string) {
+	t.Helper()
+	err := filepath.WalkDir(filepath.Join(root, "bin"), func(name string, d os.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			rel, _ := filepath.Rel(filepath.Join(root, "bin"), name)
+			names = append(names, filepath.ToSlash(rel))
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return names
+}
+
+func TestBuildStoresEachClosureOnce(t *testing.T) {
+	root, o := tree(t)
+	x := build(t, o)
+	// The fp8 leaf changes nothing, so its module is the class's; the bf16 leaf has a constant of its own.
+	want := []string{"hw/a.k.zst", "hw/index.json", "hw/small/bf16/a.k.zst"}
+	if got := bin(t, root); !slices.Equal(got, want) {
+		t.Errorf("outputs %v, want %v", got, want)
+	}
+	if n := calls(t, root); n != 2 {
+		t.Errorf("compiled %d times, want 2", n)
+	}
+	common, leaf := x.Object("hw/small/fp8", "a/k"), x.Object("hw/small/bf16", "a/k")
+	if common != x.Modules["a/k"] || leaf == common || leaf.Hash == common.Hash {
+		t.Errorf("fp8 has %+v, bf16 %+v", common, leaf)
+	}
+	if diff := cmp.Diff(map[string]kernel.Usage{"k": {Registers: 12, StaticShared: 64}}, common.Entries); diff != "" {
+		t.Error(diff)
+	}
+	if x.Arch != "sm_90a" || x.Compiler != "nvcc 13.0.88" || len(x.Targets) != 2 {
+		t.Errorf("index %+v", x)
+	}
+
+	fsys := os.DirFS(root)
+	loaded, err := kernel.Load(fsys)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if bad := loaded.Check(fsys); len(bad) > 0 {
+		t.Errorf("what was just built is refused: %v", bad)
+	}
+	code, err := kernel.OpenCode(fsys, loaded.Targets["hw/small/bf16"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, _, err := code.Module("a/k")
+	if want := "-arch=sm_90a -Xptxas -v -I include -I . -O3 -G -DWIDTH=64"; err != nil || !strings.HasSuffix(string(text), want+"\n") {
+		t.Errorf("%v\n%s\nwant flags %s", err, text, want)
+	}
+	if k := loaded.Targets["hw/small/bf16"].Kernels["k"]; k.Launch.Block != "64" || k.Launch.Grid[0] != "ceil(n, 64)" {
+		t.Errorf("launch %+v: the constant of the leaf is also the launch's", k.Launch)
+	}
+}
+
+func TestBuildCompilesOnlyWhatChanged(t *testing.T) {
+	root, o := tree(t)
+	build(t, o)
+	calls(t, root)
+	stamp := func() os.FileInfo {
+		info, err := os.Stat(filepath.Join(root, "bin/hw/a.k.zst"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if u := x.Kernels["a.k"].Entries["k"]; u != (Usage{Registers: 12, SharedMem: 64}) {
-			t.Errorf("usage %+v", u)
-		}
+		return info
 	}
-	calls, _ := os.ReadFile(filepath.Join(root, "calls"))
-	if string(calls) != "ran\n" {
-		t.Errorf("compiled %d times, want once", strings.Count(string(calls), "ran"))
+	before := stamp()
+	if build(t, o); calls(t, root) != 0 || !os.SameFile(before, stamp()) {
+		t.Error("an unchanged tree was compiled or written again")
 	}
-	if err := os.WriteFile(filepath.Join(root, "base/common/a/k.cu"), []byte("other"), 0o644); err != nil {
+	write(t, filepath.Join(root, "include/far.cuh"), "// changed\n")
+	if bad := Check(root); len(bad) != 3 || !strings.Contains(bad[0].Error(), "module a/k was compiled from other sources; run kbuild hw") {
+		t.Errorf("an include changed, and check says %v", bad)
+	}
+	fsys := os.DirFS(root)
+	loaded, err := kernel.Load(fsys)
+	if err != nil {
 		t.Fatal(err)
 	}
-	o.Nvcc = filepath.Join(root, "spilling")
-	if _, err := Build(context.Background(), "leaf", o); err == nil || !strings.Contains(err.Error(), "entry k spills 8 bytes") {
-		t.Errorf("a spilling kernel: %v", err)
+	if _, err := kernel.OpenCode(fsys, loaded.Targets["hw"]); !diag.Is(err, diag.Unsupported) || !strings.Contains(err.Error(), "other sources") {
+		t.Errorf("stale code opens: %v", err)
 	}
-	if _, err := Build(context.Background(), "base", o); err == nil || !strings.Contains(err.Error(), "abstract") {
-		t.Errorf("an abstract class: %v", err)
+	if build(t, o); calls(t, root) != 2 {
+		t.Error("a changed include was not compiled")
+	}
+	write(t, filepath.Join(root, "include/far.cuh"), "// 2\n")
+	if build(t, o); calls(t, root) != 0 {
+		t.Error("what was compiled before was not in the cache")
+	}
+	o.Quant = "f*"
+	if x := build(t, o); len(x.Targets) != 1 || !slices.Equal(bin(t, root), []string{"hw/a.k.zst", "hw/index.json"}) {
+		t.Errorf("a leaf that is not selected stays: %v", bin(t, root))
+	}
+	loaded.Targets["hw"].Class.Arch = "sm_80"
+	if _, err := kernel.OpenCode(fsys, loaded.Targets["hw"]); err == nil || !strings.Contains(err.Error(), "are for sm_90a, the class is sm_80") {
+		t.Errorf("code for another architecture opens: %v", err)
+	}
+}
+
+func TestBuildRefuses(t *testing.T) {
+	kernelToml := "base/common/KERNEL.toml"
+	for _, c := range []struct {
+		name, file, text, want string
+	}{
+		{"a spill", "base/common/a/k.cu", "// entry k 12 8 0\n", "base/common/KERNEL_FAMILIES.toml:7:2: kernel k on class hw: entry k spills 8 bytes; its ceiling is 0"},
+		{"too many registers", "base/common/a/k.cu", "// entry k 40 0 0\n", "base/common/KERNEL_FAMILIES.toml:13:1: kernel k on class hw: entry k uses 40 registers; its ceiling is 32"},
+		{"an entry that no kernel names", "base/common/a/k.cu", "// entry k 1 0 0\n// entry other 1 0 0\n", "base/common/a/k.cu: no kernel of any class names entry other of module a/k"},
+		{"a kernel without its entry", "base/common/a/k.cu", "// entry kk 1 0 0\n", "base/common/KERNEL_FAMILIES.toml:9:1: kernel k on class hw: module a/k has no entry k; it has kk"},
+		{"an error of the compiler", "base/common/a/k.cu", "#error\n", "base/common/a/k.cu does not compile for sm_90a:\nbase/common/a/k.cu(1): error"},
+		{"a missing include", "base/common/a/k.cu", "\n#include \"none.cuh\"\n", `base/common/a/k.cu:2: "none.cuh" is neither beside the file`},
+		{"a spill of a leaf only", "hw/small/bf16/KERNEL.toml", "[points.\"a/k\"]\nheader = \"a/k.cuh\"\nentries = { k = [] }\n[shadow.\"a/k\"]\nreason = \"r\"\nmeasurement = \"m\"\n", `header "a/k.cuh" is neither`},
+		{"a bad table", kernelToml, "[constants.\"a/z\"]\nWIDTH = 1\n", `no axis, int attribute or launch name is called WIDTH`},
+	} {
+		root, o := tree(t, c.file, c.text)
+		_, err := Build(context.Background(), o)
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s:\n got %v\nwant %s", c.name, err, c.want)
+		}
+		if _, err := os.Stat(filepath.Join(root, "bin")); !os.IsNotExist(err) {
+			t.Errorf("%s: something was written", c.name)
+		}
+	}
+	_, o := tree(t)
+	for hw, want := range map[string]string{"base": "class base has nothing to compile", "none": `no hardware class matches "none"; there are base, hw`, "[": "pattern"} {
+		o.HW = hw
+		if _, err := Build(context.Background(), o); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", hw, err, want)
+		}
+	}
+	o.HW, o.Compilers = "hw", map[string]string{kernel.NVIDIA: "/none/nvcc"}
+	if _, err := Build(context.Background(), o); !diag.Is(err, diag.NotFound) || !strings.Contains(err.Error(), "give --nvcc") {
+		t.Errorf("without a compiler: %v", err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	root, o := tree(t)
+	if _, err := Build(ctx, o); err == nil {
+		t.Error("an interrupted build succeeds")
+	}
+	if _, err := os.Stat(filepath.Join(root, "bin")); !os.IsNotExist(err) {
+		t.Error("an interrupted build wrote something")
+	}
+}
+
+func TestPointsAreGenerated(t *testing.T) {
+	root, o := tree(t, "base/common/KERNEL.toml", "[points.\"a/k\"]\nheader = \"a/k.cuh\"\nentries = { k = [\"float\", \"4\"] }\n",
+		"base/common/KERNEL_FAMILIES.toml", strings.NewReplacer("WIDTH", "256").Replace(families),
+		"hw/small/bf16/KERNEL.toml", "", "base/common/a/k.cuh", "#define INSTANTIATE(entry, ...)\n")
+	if err := os.Remove(filepath.Join(root, "base/common/a/k.cu")); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Build(context.Background(), o) // the stand-in sees no entry in a macro
+	if err == nil || !strings.Contains(err.Error(), "module a/k has no entry k") {
+		t.Errorf("%v", err)
+	}
+	loaded, err := kernel.Load(os.DirFS(root))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := loaded.Targets["hw"].Modules["a/k"]
+	want := "// Generated from base/common/KERNEL.toml; do not edit.\n#include \"base/common/a/k.cuh\"\nINSTANTIATE(k, float, 4)\n"
+	if m.Generated != want || m.Source != "base/common/a/k.cu" {
+		t.Errorf("%s\n%s", m.Source, m.Generated)
+	}
+	hash, err := m.Closure(os.DirFS(root), "c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(root, "base/common/a/k.cuh"), "#define INSTANTIATE(entry, ...) other\n")
+	if other, err := m.Closure(os.DirFS(root), "c"); err != nil || other == hash {
+		t.Errorf("the header of points does not count: %v", err)
+	}
+}
+
+func TestReportsOfCompilers(t *testing.T) {
+	ptxas := `ptxas info    : 0 bytes gmem
+ptxas info    : Compiling entry function 'red' for 'sm_90a'
+ptxas info    : Function properties for red
+    16 bytes stack frame, 8 bytes spill stores, 12 bytes spill loads
+ptxas info    : Used 24 registers, used 1 barriers, 16 bytes cumulative stack size, 1024 bytes smem, 384 bytes cmem[0]
+ptxas info    : Compiling entry function 'add' for 'sm_90a'
+ptxas info    : Function properties for add
+    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Used 10 registers, used 0 barriers
+`
+	if diff := cmp.Diff(map[string]kernel.Usage{"red": {Registers: 24, SpillBytes: 20, StaticShared: 1024}, "add": {Registers: 10}}, parsePtxas(ptxas)); diff != "" {
+		t.Error(diff)
+	}
+	clang := `norm.hip:8:1: remark: Function Name: red [-Rpass-analysis=kernel-resource-usage]
+    8 | GLOBAL void red(const float* x)
+norm.hip:8:1: remark:     SGPRs: 9 [-Rpass-analysis=kernel-resource-usage]
+norm.hip:8:1: remark:     VGPRs: 10 [-Rpass-analysis=kernel-resource-usage]
+norm.hip:8:1: remark:     ScratchSize [bytes/lane]: 4 [-Rpass-analysis=kernel-resource-usage]
+norm.hip:8:1: remark:     SGPRs Spill: 0 [-Rpass-analysis=kernel-resource-usage]
+norm.hip:8:1: remark:     VGPRs Spill: 1 [-Rpass-analysis=kernel-resource-usage]
+norm.hip:8:1: remark:     LDS Size [bytes/block]: 32 [-Rpass-analysis=kernel-resource-usage]
+`
+	if diff := cmp.Diff(map[string]kernel.Usage{"red": {Registers: 10, SpillBytes: 4, StaticShared: 32}}, parseRemarks(clang)); diff != "" {
+		t.Error(diff)
 	}
 }

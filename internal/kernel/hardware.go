@@ -4,6 +4,7 @@ package kernel
 
 import (
 	"io/fs"
+	"maps"
 	"path"
 	"regexp"
 	"slices"
@@ -41,6 +42,9 @@ type Class struct {
 	Kernels  map[string]*Kernel
 	// Fusions are the class's FUSIONS.toml and its ancestors', nearest first; circuit reads them.
 	Fusions []string
+
+	layers   []*Layer           // common/ of each class of the chain
+	declared map[string]*Kernel // before constants stand for their values
 }
 
 // Build says how a class's sources are compiled.
@@ -111,7 +115,12 @@ func (t *Tree) class(fsys fs.FS, raw map[string]*hardwareFile, name string, belo
 	h := raw[name]
 	c := &Class{Name: name, Vendor: h.Hardware.Vendor, Arch: h.Hardware.Arch, Inherits: h.Hardware.Inherits, Chain: []string{name},
 		Abstract: h.Hardware.Abstract, Partial: h.Hardware.Partial, Defaults: h.Defaults, Build: Build{Flags: h.Build.Flags},
-		Families: map[string]*Family{}, Kernels: map[string]*Kernel{}}
+		Families: map[string]*Family{}, declared: map[string]*Kernel{}}
+	common, err := readLayer(fsys, name+"/common", c.Vendor)
+	if err != nil {
+		return nil, err
+	}
+	c.layers = []*Layer{common}
 	if c.Inherits != "" {
 		if raw[c.Inherits] == nil {
 			return nil, h.file.Errorf("hardware.inherits", "class %s inherits %q, which is no class", name, c.Inherits)
@@ -139,6 +148,7 @@ func (t *Tree) class(fsys fs.FS, raw map[string]*hardwareFile, name string, belo
 	if f := name + "/common/FUSIONS.toml"; exists(fsys, f) {
 		c.Fusions = append([]string{f}, c.Fusions...)
 	}
+	c.Kernels = c.kernels(c.layers)
 	t.Classes[name] = c
 	if len(c.Kernels) == 0 {
 		return c, nil
@@ -155,12 +165,9 @@ func (t *Tree) class(fsys fs.FS, raw map[string]*hardwareFile, name string, belo
 // inherit takes over what the class does not say itself; its own manifests are read afterwards.
 func (c *Class) inherit(parent *Class) {
 	c.Chain = append(c.Chain, parent.Chain...)
-	for k, v := range parent.Families {
-		c.Families[k] = v
-	}
-	for k, v := range parent.Kernels {
-		c.Kernels[k] = v
-	}
+	c.layers = append(c.layers, parent.layers...)
+	maps.Copy(c.Families, parent.Families)
+	maps.Copy(c.declared, parent.declared)
 	c.Fusions = parent.Fusions
 	c.Build = Build{Flags: slices.Concat(parent.Build.Flags, c.Build.Flags), SpillBytes: parent.Build.SpillBytes}
 	if c.Defaults.KV == "" {
@@ -169,4 +176,27 @@ func (c *Class) inherit(parent *Class) {
 	if c.Defaults.PageSize == 0 {
 		c.Defaults.PageSize = parent.Defaults.PageSize
 	}
+}
+
+// kernels are the class's with the constants that the layers give their modules.
+func (c *Class) kernels(layers []*Layer) map[string]*Kernel {
+	out := map[string]*Kernel{}
+	for name, k := range c.declared {
+		out[name] = k
+		if k.Launch != nil {
+			out[name] = k.withConstants(constants(layers, k.Launch.Module))
+		}
+	}
+	return out
+}
+
+// Ops are the circuit ops that the class's families compute, sorted.
+func (c *Class) Ops() []string {
+	set := map[string]bool{}
+	for _, f := range c.Families {
+		for _, op := range f.Ops {
+			set[op] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(set))
 }

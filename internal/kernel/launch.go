@@ -11,7 +11,8 @@ import (
 	"github.com/metrale/metrale/internal/tensor"
 )
 
-// Launch says how the driver starts a kernel. Expressions are over bound axes, integer attributes and LaunchNames.
+// Launch says how the driver starts a kernel. Expressions are over bound axes, integer attributes, LaunchNames and the
+// module's constants (KERNEL.toml), which Load replaces by their values.
 type Launch struct {
 	// Module is "<family>/<file>" and Entry the symbol in it. {name.dtype} stands for an argument's element type ("none"
 	// when absent), {name} for an attribute or a bound axis.
@@ -233,7 +234,8 @@ func (k *Kernel) checkExpr(expr string) error {
 	}
 	for _, n := range names {
 		a := k.Attr(n)
-		known := a != nil && a.Type == "int" || slices.Contains(LaunchNames, n)
+		_, known := k.constants[n]
+		known = known || a != nil && a.Type == "int" || slices.Contains(LaunchNames, n)
 		for i := range k.Args {
 			known = known || slices.Contains(k.Args[i].Shape, n)
 		}

@@ -12,9 +12,10 @@ import (
 	"github.com/metrale/metrale/internal/tensor"
 )
 
-// Tree is the kernel tree's manifests: every class and every device model.
+// Tree is the kernel tree's manifests: every class, every target and every device model.
 type Tree struct {
 	Classes map[string]*Class
+	Targets map[string]*Target // by name: the classes that are not abstract, and the leaves
 	Devices map[string]*Device
 }
 
@@ -94,8 +95,9 @@ type Kernel struct {
 	Reference string     `toml:"reference"` // the cpu class's kernel of the same arguments that this one is held against
 	Tolerance *Tolerance `toml:"tolerance"` // towards the reference
 
-	file *File
-	at   string
+	file      *File
+	at        string
+	constants map[string]int64 // of the module, as the class that declares the kernel has them
 }
 
 // Arg gives the argument of that name, or nil.
@@ -131,6 +133,9 @@ func Load(fsys fs.FS) (*Tree, error) {
 		}
 	}
 	if err := t.checkReferences(); err != nil {
+		return nil, err
+	}
+	if err := t.readTargets(fsys); err != nil {
 		return nil, err
 	}
 	t.Devices, err = loadDevices(fsys)
@@ -176,6 +181,9 @@ func (c *Class) families(fsys fs.FS, name string) error {
 		if c.Families[k.Family] == nil {
 			return f.Errorf(at+".family", "kernel %s is of family %q, which is not declared", k.Name, k.Family)
 		}
+		if k.Launch != nil {
+			k.constants = constants(c.layers, k.Launch.Module)
+		}
 		if err := k.check(f, at, doc.Formats); err != nil {
 			return err
 		}
@@ -183,7 +191,7 @@ func (c *Class) families(fsys fs.FS, name string) error {
 			return f.Errorf(at, "kernel %s has no [kernel.launch]; class %s needs one", k.Name, c.Name)
 		}
 		own[k.Name] = true
-		c.Kernels[k.Name] = k
+		c.declared[k.Name] = k
 	}
 	return nil
 }
