@@ -74,13 +74,15 @@ func place(name, prefix string, e int64) string {
 
 func (p *preflight) weight(w *Weight) stored {
 	for _, alt := range w.From {
-		first, _ := plan.ParsePiece(alt[0])
-		if _, _, ok := p.cat.Lookup(place(first.Tensor, p.prefix, 0)); ok {
+		first, _ := plan.ParsePiece(place(alt[0], p.prefix, 0))
+		if _, _, ok := p.cat.Lookup(first.Tensor); ok {
 			return p.alternative(w, alt)
 		}
 	}
 	for _, name := range w.From[0] {
-		name, _, _ = strings.Cut(name, "[")
+		if part := strings.IndexAny(name, "#^["); part >= 0 {
+			name = name[:part]
+		}
 		p.missing = append(p.missing, strings.ReplaceAll(place(strings.ReplaceAll(name, "{e}", "\x00"), p.prefix, 0), "\x00", "*"))
 	}
 	return stored{}
@@ -89,15 +91,15 @@ func (p *preflight) weight(w *Weight) stored {
 // alternative looks up each tensor of a weight's form.
 func (p *preflight) alternative(w *Weight, alt []string) stored {
 	s := stored{}
-	for _, src := range sourceShapes(w, alt) {
-		name := place(src.Tensor, p.prefix, src.expert)
+	for _, src := range sourceShapes(w, alt, p.prefix) {
+		name := src.Tensor
 		d, shape, ok := p.cat.Lookup(name)
 		p.used[name] = true
 		switch {
 		case !ok:
 			p.missing = append(p.missing, name)
 		case src.shape == nil || !squeeze(shape).Equal(squeeze(src.shape)):
-			p.wrong = append(p.wrong, fmt.Sprintf("%s is %v, expected %s", name, shape, axesText(w.Axes, src.shape)))
+			p.wrong = append(p.wrong, fmt.Sprintf("%s is %v, expected %s", name, shape, axesText(w.Axes, src.shape, src.Transposed)))
 		case s.dtype != tensor.None && d != s.dtype:
 			p.wrong = append(p.wrong, fmt.Sprintf("%s is %v, but %s is %v", name, d, s.sources[0], s.dtype))
 		default:
@@ -105,7 +107,6 @@ func (p *preflight) alternative(w *Weight, alt []string) stored {
 				s.dtype = d
 			}
 		}
-		src.Tensor = name
 		s.sources = append(s.sources, src.String())
 	}
 	return s
@@ -114,13 +115,12 @@ func (p *preflight) alternative(w *Weight, alt []string) stored {
 // source is a tensor of a weight's form, with the shape that it must have; nil if the form cannot make the weight.
 type source struct {
 	plan.Piece
-	expert int64
-	shape  tensor.Shape
+	shape tensor.Shape
 }
 
 // sourceShapes lists an alternative's tensors, expert by expert. Whole tensors have equally many rows; pieces take rows out
 // of equally many groups.
-func sourceShapes(w *Weight, alt []string) []source {
+func sourceShapes(w *Weight, alt []string, prefix string) []source {
 	var want tensor.Shape
 	for _, a := range w.Axes {
 		want = append(want, a.Size)
@@ -129,20 +129,27 @@ func sourceShapes(w *Weight, alt []string) []source {
 	if strings.Contains(alt[0], "{e}") {
 		experts, want = want[0], want[1:]
 	}
-	pieces, per := make([]plan.Piece, len(alt)), int64(0)
-	for i, s := range alt {
-		pieces[i], _ = plan.ParsePiece(s) // the builder made sure that it parses
-		if per += pieces[i].Hi - pieces[i].Lo; pieces[i].Of == 0 {
+	per := int64(0)
+	for _, s := range alt {
+		p, _ := plan.ParsePiece(place(s, prefix, 0)) // the builder made sure that it parses
+		if per += p.Hi - p.Lo; p.Of == 0 {
 			per++
 		}
 	}
 	var out []source
 	for e := range experts {
-		for _, p := range pieces {
-			src := source{Piece: p, expert: e}
-			if want[0]%per == 0 {
+		for _, s := range alt {
+			p, _ := plan.ParsePiece(place(s, prefix, e))
+			src := source{Piece: p}
+			if last := len(want) - 1; want[0]%per == 0 && (last > 0 || !p.Transposed) {
 				src.shape = slices.Clone(want)
 				src.shape[0] = want[0] / per * max(p.Of, 1)
+				if p.Transposed {
+					src.shape[last], src.shape[last-1] = src.shape[last-1], src.shape[last]
+				}
+				if p.Picked {
+					src.shape = slices.Insert(src.shape, 0, experts)
+				}
 			}
 			out = append(out, src)
 		}
@@ -155,10 +162,13 @@ func squeeze(s tensor.Shape) tensor.Shape {
 	return slices.DeleteFunc(slices.Clone(s), func(n int64) bool { return n == 1 })
 }
 
-func axesText(axes []kernel.Axis, want tensor.Shape) string {
+func axesText(axes []kernel.Axis, want tensor.Shape, transposed bool) string {
 	var names []string
 	for _, a := range axes[len(axes)-len(want):] {
 		names = append(names, a.Name)
+	}
+	if last := len(names) - 1; transposed && last > 0 {
+		names[last], names[last-1] = names[last-1], names[last]
 	}
 	return fmt.Sprintf("%v (%s)", want, strings.Join(names, ", "))
 }
@@ -224,8 +234,8 @@ func (in *Instance) SyntheticCatalog(d tensor.DType) *Synthetic {
 	s := &Synthetic{dtypes: map[string]tensor.DType{}, shapes: map[string]tensor.Shape{}}
 	for i := range in.Weights {
 		w := &in.Weights[i]
-		for _, src := range sourceShapes(w, w.From[0]) {
-			name := place(src.Tensor, in.Prefixes[0], src.expert)
+		for _, src := range sourceShapes(w, w.From[0], in.Prefixes[0]) {
+			name := src.Tensor
 			if _, ok := s.shapes[name]; ok {
 				continue
 			}

@@ -62,7 +62,7 @@ missing (2):
   model.layers.1.mlp.experts.5.up_proj.weight
   model.norm.weight
 mis-shaped (3):
-  model.layers.0.mlp.experts.3.down_proj.weight is [32 64], expected [64 32] (hidden, moe_inter)
+  model.layers.0.mlp.experts.3.down_proj.weight is [32 64], expected [64 32] (expert_width, moe_inter)
   model.layers.0.self_attn.q_proj.weight is [128 32], expected [128 64] (heads*head_dim, hidden)
   model.layers.1.mlp.experts.2.gate_proj.weight is f16, but model.layers.1.mlp.experts.0.gate_proj.weight is bf16
 unexpected (2):

@@ -233,31 +233,39 @@ func literal(n *modelconf.Node) string {
 	return n.Literal()
 }
 
-// accepts says whether a value is in an accept list. TOML's values are int64, float64, bool, string or an empty list.
+// accepts says whether a value is in an accept list, or is a list of such. TOML's values are int64, float64, bool, string or
+// a list of them.
 func accepts(list []any, n *modelconf.Node) bool {
-	for _, want := range list {
-		switch w := want.(type) {
-		case bool:
-			if v, ok := n.Bool(); ok && v == w {
-				return true
-			}
-		case int64:
-			if v, ok := n.Float(); ok && v == float64(w) {
-				return true
-			}
-		case float64:
-			if v, ok := n.Float(); ok && v == w {
-				return true
-			}
-		case string:
-			if v, ok := n.Str(); ok && v == w {
-				return true
-			}
-		case []any:
-			if n.Kind() == modelconf.Array && n.Len() == 0 && len(w) == 0 {
-				return true
+	if n.Kind() == modelconf.Array && n.Len() > 0 && !slices.ContainsFunc(n.Items(), func(e *modelconf.Node) bool { return !accepts(list, e) }) {
+		return true
+	}
+	return slices.ContainsFunc(list, func(want any) bool { return isValue(want, n) })
+}
+
+func isValue(want any, n *modelconf.Node) bool {
+	switch w := want.(type) {
+	case bool:
+		v, ok := n.Bool()
+		return ok && v == w
+	case int64:
+		v, ok := n.Float()
+		return ok && v == float64(w)
+	case float64:
+		v, ok := n.Float()
+		return ok && v == w
+	case string:
+		v, ok := n.Str()
+		return ok && v == w
+	case []any:
+		if n.Kind() != modelconf.Array || n.Len() != len(w) {
+			return false
+		}
+		for i, e := range n.Items() {
+			if !isValue(w[i], e) {
+				return false
 			}
 		}
+		return true
 	}
 	return false
 }
@@ -265,9 +273,10 @@ func accepts(list []any, n *modelconf.Node) bool {
 func listed(list []any) string {
 	var s []string
 	for _, v := range list {
-		s = append(s, fmt.Sprintf("%#v", v))
-		if _, ok := v.([]any); ok {
-			s[len(s)-1] = "[]"
+		if inner, ok := v.([]any); ok {
+			s = append(s, "["+strings.ReplaceAll(listed(inner), " or ", ", ")+"]")
+		} else {
+			s = append(s, fmt.Sprintf("%#v", v))
 		}
 	}
 	return strings.Join(s, " or ")
@@ -275,6 +284,7 @@ func listed(list []any) string {
 
 // defaults fills in keys that the config does not have.
 func (p *point) defaults(v *Variant, tree *modelconf.Node) error {
+	p.countLayers(v.circuit.Layers.Count)
 	for _, spelling := range slices.Sorted(maps.Keys(v.keys)) {
 		k := v.keys[spelling]
 		if k.name != spelling || k.Of != "" {

@@ -18,6 +18,7 @@ func TestConfigsAreRefusedAtTheirLine(t *testing.T) {
 	real := func(name string) []byte { return files[name+"_config.json"] }
 	llama, moe := real("meta-llama--Meta-Llama-3.1-8B"), real("Qwen--Qwen3-30B-A3B")
 	hybrid := real("Qwen--Qwen3.5-35B-A3B")
+	letters := real("nvidia--Nemotron-H-56B-Base-8K")
 	mini := archive(t, "tiny/ministral3.tar.gz")["config.json"]
 	for _, c := range []struct {
 		src  []byte
@@ -53,6 +54,9 @@ func TestConfigsAreRefusedAtTheirLine(t *testing.T) {
 		{hybrid, []string{`"num_hidden_layers": 40`, `"num_hidden_layers": 41`}, `config.json:18:24: text_config.layer_types has 40 entries for 41 layers`},
 		{hybrid, []string{`"attn_output_gate": true`, `"attn_output_gate": false`}, `config.json:10:29: text_config.attn_output_gate is false; supported is true (q_proj of this family always holds the output gate)`},
 		{hybrid, []string{`"image_token_id"`, `"audio_token_id"`}, `config.json:5:23: key audio_token_id is not known for model_type qwen3_5_moe: what it changes is not supported`},
+		{letters, []string{`"M-M-M-M*`, `"M-M-MXM*`}, `config.json:19:32: hybrid_override_pattern is "M-M-MXM*-M-M-M-M-M*`},
+		{letters, []string{`"M-M-M-M*`, `"M-M-M*`}, `config.json:19:32: hybrid_override_pattern has 116 entries for 118 layers`},
+		{letters, []string{`Infinity`, `0.1`}, `config.json:44:24: time_step_limit is a list; supported is [0, +Inf] or [0, 1e+308] (time steps are not bounded)`},
 		{hybrid, []string{`"text_config"`, `"txt_config"`}, `config.json:1:1: key text_config is missing; model_type qwen3_5_moe needs it`},
 	} {
 		_, err := Instantiate(lib(t), readConfig(t, replaceJSON(t, c.src, c.edit...)))

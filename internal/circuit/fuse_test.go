@@ -246,7 +246,7 @@ func randomDiagram(t *rapid.T) *Instance {
 			e := &in.Edges[len(in.Edges)-1]
 			e.Axes = rows(in.Weights[len(in.Weights)-1].Axes[0].Size)
 		case 1:
-			attrs := []plan.Attr{{Name: "eps", Kind: plan.FloatAttr, Float: 1e-6}, integer("group", w), integer("plus_one", 0)}
+			attrs := []plan.Attr{{Name: "eps", Kind: plan.FloatAttr, Float: 1e-6}, integer("group", w), integer("plus_one", 0), integer("span", 1)}
 			add("rms_norm", attrs, []int{x}, nil, rows(w))
 		case 2:
 			if y := pick(w); y != x {

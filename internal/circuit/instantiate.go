@@ -198,7 +198,11 @@ func (b *builder) place(u Use, layer int, kind string) error {
 		b.at = b.at.over(set)
 	}
 	for _, name := range b.block.In {
+		name, optional := strings.CutSuffix(name, "?")
 		e, ok := b.visible(name)
+		if !ok && optional {
+			continue
+		}
 		if !ok {
 			return b.c.file.Errorf("begin", "block %s needs the edge %s, which nothing before it binds", u.Block, name)
 		}
@@ -401,22 +405,20 @@ func (b *builder) weight(n *Node, p *port, decls map[string]WeightDecl) (int, er
 	return len(b.in.Weights) - 1, nil
 }
 
-// piece evaluates the rows of a source, "tensor[lo:hi:of]", so that plan.ParsePiece reads them.
+// piece evaluates the rows of a source, "tensor[lo:hi:of]", so that plan.ParsePiece reads it once {e} is filled in.
 func (b *builder) piece(source string) (string, error) {
-	name, rows, ok := strings.Cut(source, "[")
-	if !ok {
-		return source, nil
-	}
-	exprs := strings.Split(strings.TrimSuffix(rows, "]"), ":")
-	for i, expr := range exprs {
-		v, err := tensor.Eval(expr, b.at.dims)
-		if err != nil {
-			return "", err
+	if name, rows, ok := strings.Cut(source, "["); ok {
+		exprs := strings.Split(strings.TrimSuffix(rows, "]"), ":")
+		for i, expr := range exprs {
+			v, err := tensor.Eval(expr, b.at.dims)
+			if err != nil {
+				return "", err
+			}
+			exprs[i] = itoa(int(v))
 		}
-		exprs[i] = itoa(int(v))
+		source = name + "[" + strings.Join(exprs, ":") + "]"
 	}
-	source = name + "[" + strings.Join(exprs, ":") + "]"
-	_, err := plan.ParsePiece(source)
+	_, err := plan.ParsePiece(strings.ReplaceAll(source, "{e}", "0"))
 	return source, err
 }
 

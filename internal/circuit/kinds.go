@@ -109,7 +109,10 @@ func (p *point) layers(v *Variant, tree *modelconf.Node) error {
 
 // each reads a list with a value for each layer.
 func (p *point) each(x placedNode) error {
-	if err := x.fits(len(p.kinds)); err != nil {
+	if x.n.Kind() != modelconf.Array {
+		return x.n.Errorf("%s is %s; it must be a list with an entry for each layer", x.n.Path(), x.n.Kind())
+	}
+	if err := x.fits(x.n.Len(), len(p.kinds)); err != nil {
 		return err
 	}
 	for i, v := range p.ofLayer {

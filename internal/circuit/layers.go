@@ -96,11 +96,12 @@ func (p *point) layerKinds(c *Circuit, tree *modelconf.Node) error {
 			if x.key.Part != part.Name || x.key.Kinds == nil {
 				continue
 			}
-			if err := x.fits(len(words)); err != nil {
+			list := kindWords(x.n)
+			if err := x.fits(len(list), len(words)); err != nil {
 				return err
 			}
 			for j := range words {
-				words[j] = x.key.kindOf(x.n.Items()[j])
+				words[j] = x.key.kindOf(list[j])
 			}
 			listed = true
 		}
@@ -159,32 +160,52 @@ func (k *Key) checkKinds(n *modelconf.Node) error {
 	if k.Kinds == nil {
 		return nil
 	}
-	if n.Kind() != modelconf.Array {
-		return n.Errorf("%s is %s; it must be a list of layer kinds", n.Path(), n.Kind())
-	}
-	for _, e := range n.Items() {
-		if s, ok := e.Str(); !ok || !slices.Contains(k.Kinds, s) {
-			return refuse(e, "%s is %s; supported is %s", e.Path(), literal(e), strings.Join(k.Kinds, ", "))
+	for i, s := range kindWords(n) {
+		if at := n; !slices.Contains(k.Kinds, s) {
+			if n.Kind() == modelconf.Array {
+				at = n.Items()[i]
+			}
+			return refuse(at, "%s is %s; supported is %s", at.Path(), literal(at), strings.Join(k.Kinds, ", "))
 		}
+	}
+	if n.Kind() != modelconf.Array && n.Kind() != modelconf.String {
+		return n.Errorf("%s is %s; it must be a list of layer kinds", n.Path(), n.Kind())
 	}
 	return nil
 }
 
+// kindWords are the words of a list of kinds, or the letters of a text that is one: "MEM*".
+func kindWords(n *modelconf.Node) (words []string) {
+	if s, ok := n.Str(); ok {
+		return strings.Split(s, "")
+	}
+	for _, e := range n.Items() {
+		s, _ := e.Str()
+		words = append(words, s)
+	}
+	return words
+}
+
+// countLayers sets the number of layers to the length of a list of their kinds, where no key gives it.
+func (p *point) countLayers(dim string) {
+	for _, x := range p.lists {
+		if _, ok := p.dims[dim]; !ok && x.key.Kinds != nil && !x.key.Longer {
+			p.dims[dim] = int64(len(kindWords(x.n)))
+		}
+	}
+}
+
 // kindOf is our word for one of a list of kinds.
-func (k *Key) kindOf(n *modelconf.Node) string {
-	s, _ := n.Str()
+func (k *Key) kindOf(s string) string {
 	if ours, ok := k.Allow[s]; ok {
 		return ours
 	}
 	return s
 }
 
-// fits checks that a list has an entry for each layer.
-func (x *placedNode) fits(layers int) error {
-	if x.n.Kind() != modelconf.Array {
-		return x.n.Errorf("%s is %s; it must be a list with an entry for each layer", x.n.Path(), x.n.Kind())
-	}
-	if n := x.n.Len(); n < layers || n > layers && !x.key.Longer {
+// fits checks that a list of n has an entry for each layer.
+func (x *placedNode) fits(n, layers int) error {
+	if n < layers || n > layers && !x.key.Longer {
 		return x.n.Errorf("%s has %d entries for %d layers", x.n.Path(), n, layers)
 	}
 	return nil

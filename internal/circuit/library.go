@@ -26,7 +26,7 @@ type Library struct {
 // Block is a part of a layer: kernels/circuits/blocks/<name>.toml.
 type Block struct {
 	Doc      string               `toml:"doc"`
-	In       []string             `toml:"in"`   // names that must be bound outside
+	In       []string             `toml:"in"`   // names that must be bound outside; name? may be
 	Out      []string             `toml:"out"`  // names that are bound outside afterwards
 	Bind     map[string]string    `toml:"bind"` // parts of tensor names, with their defaults
 	Defaults                      // of its parameters
@@ -164,7 +164,7 @@ func (lib *Library) loadBlocks(fsys fs.FS) error {
 func (b *Block) check() error {
 	bound := map[string]bool{}
 	for _, n := range b.In {
-		bound[n] = true
+		bound[strings.TrimSuffix(n, "?")] = true
 	}
 	for name, s := range b.States {
 		at := "state." + name

@@ -47,6 +47,9 @@ func (p *point) rope(v *Variant, tree *modelconf.Node) error {
 		params = scaling
 	}
 	p.dims["position_scale"], p.dims["position_period"], p.params["position_beta"] = 0, 1, 0
+	if v.Rope.Theta == 0 && v.Rope.Kind == nil {
+		return nil // nothing rotates
+	}
 	if kinds := v.circuit.kindsIn(params); kinds != nil {
 		for _, kind := range kinds {
 			if n, _ := params.Child(kind); p.occurs(kind) && !n.IsNull() {

@@ -55,6 +55,8 @@ func (b *binder) bind(p *plan.Plan) (bucket, error) {
 	elems := logits.Axes.Shape().Elems()
 	if h, ok := b.arena.(gpu.HostBuffer); ok {
 		k.logits, k.direct = h.Float32s()[logits.Offset/4:][:elems], true
+	} else if b.model.fetched != nil {
+		k.logits = b.model.fetched.Float32s()[:elems]
 	} else {
 		k.logits = make([]float32, elems)
 		b.model.raw = make([]byte, max(4*elems, int64(len(b.model.raw))))

@@ -109,32 +109,51 @@ func TestAStepRunsTheSmallestPlanThatHoldsIt(t *testing.T) {
 
 // Pieces of tensors give the rows that they name, in order, however they are read.
 func TestPiecesOfTensors(t *testing.T) {
-	data := make([]byte, 12) // six rows of one bf16, row i holds i
-	for i := range 6 {
+	data := make([]byte, 24) // bf16, element i holds i
+	for i := range 12 {
 		data[2*i] = byte(i)
 	}
-	store, err := weights.Memory(safetensors.NamedTensor{Name: "a", DType: tensor.BF16, Shape: tensor.Shape{6, 1}, Data: data})
+	store, err := weights.Memory(
+		safetensors.NamedTensor{Name: "a", DType: tensor.BF16, Shape: tensor.Shape{6, 1}, Data: data[:12]},
+		safetensors.NamedTensor{Name: "b", DType: tensor.BF16, Shape: tensor.Shape{2, 3, 2}, Data: data})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, size := range []int{1, 3, 4, 16} {
-		w := plan.Weight{Axes: plan.Axes{{Name: "rows", Size: 8}, {Name: "k", Size: 1}}, DType: tensor.BF16, Sources: []string{"a[1:3:3]", "a[0:1:3]", "a[0:2:6]"}}
-		j := loadJob{w: &w}
-		pieces, err := j.pieces(store)
-		if err != nil {
-			t.Fatal(err)
-		}
-		r := sourceReader{store: store, pieces: pieces}
-		var got []byte
-		for len(got) < 16 {
-			part := make([]byte, min(size, 16-len(got)))
-			if err := r.read(part); err != nil {
-				t.Fatal(err)
+		for _, c := range []struct {
+			sources []string
+			want    []byte
+		}{
+			{[]string{"a[1:3:3]", "a[0:1:3]", "a[0:2:6]"}, []byte{1, 0, 2, 0, 4, 0, 5, 0, 0, 0, 3, 0, 0, 0, 1, 0}},
+			{[]string{"b#1^T", "b#0[1:2:3]"}, []byte{6, 0, 8, 0, 10, 0, 7, 0, 9, 0, 11, 0, 2, 0, 3, 0}},
+			{[]string{"b#0^T[0:1:2]", "b#1^T[0:1:2]", "b#1^T[1:2:2]", "a[5:6:6]"}, []byte{0, 0, 2, 0, 4, 0, 6, 0, 8, 0, 10, 0, 7, 0, 9, 0, 11, 0, 5, 0}},
+		} {
+			n := len(c.want)
+			w := plan.Weight{Axes: plan.Axes{{Name: "rows", Size: int64(n / 2)}, {Name: "k", Size: 1}}, DType: tensor.BF16, Sources: c.sources}
+			j := loadJob{w: &w}
+			pieces, err := j.pieces(store)
+			if err != nil {
+				t.Error(err)
+				continue
 			}
-			got = append(got, part...)
+			r := sourceReader{store: store, pieces: pieces}
+			var got []byte
+			for len(got) < n {
+				part := make([]byte, min(size, n-len(got)))
+				if err := r.read(int64(len(got)), part); err != nil {
+					t.Fatal(err)
+				}
+				got = append(got, part...)
+			}
+			if !slices.Equal(got, c.want) {
+				t.Errorf("%v read %d at a time: %v, want %v", c.sources, size, got, c.want)
+			}
 		}
-		if want := []byte{1, 0, 2, 0, 4, 0, 5, 0, 0, 0, 3, 0, 0, 0, 1, 0}; !slices.Equal(got, want) {
-			t.Errorf("read %d at a time: %v, want %v", size, got, want)
+	}
+	for source, want := range map[string]string{"a[0:1:4]": "no whole groups of 4 rows", "b#2": "nothing at index 2", "b^T": "no matrix", "c": "has no tensor c"} {
+		w := plan.Weight{Axes: plan.Axes{{Name: "rows", Size: 8}}, DType: tensor.BF16, Sources: []string{source}}
+		if _, err := (&loadJob{w: &w}).pieces(store); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", source, err, want)
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/metrale/metrale/internal/diag"
 	"github.com/metrale/metrale/internal/gpu"
@@ -21,8 +22,10 @@ type Store interface {
 	Drop(name string)
 }
 
-// chunk is how many stored bytes are read and packed at a time.
-const chunk = 1 << 20
+const (
+	taskBytes   = 32 << 20 // a large weight is shared out in parts of about that many stored bytes
+	weightAlign = 256
+)
 
 // weightKey is equal for two weights that may share memory: the same rows in the same layout. A tied output matrix is one.
 func weightKey(w *plan.Weight) string { return w.Layout + "\x00" + strings.Join(w.Sources, "\x00") }
@@ -44,7 +47,7 @@ func (b *binder) loadWeights(ctx context.Context, plans []*plan.Plan) error {
 			b.weights[weightKey(w)] = j
 			jobs = append(jobs, j)
 			stored += w.DType.Bytes(w.Axes.Shape().Elems())
-			size += (j.size + 63) &^ 63
+			size += (j.size + weightAlign - 1) &^ (weightAlign - 1)
 		}
 	}
 	buf, err := b.alloc("weights", size)
@@ -57,11 +60,11 @@ func (b *binder) loadWeights(ctx context.Context, plans []*plan.Plan) error {
 	return b.runJobs(ctx, jobs, stored)
 }
 
-// runJobs hands the weights out to one goroutine per core and stops at the first error.
+// runJobs hands parts of the weights out to one goroutine per core and stops at the first error.
 func (b *binder) runJobs(ctx context.Context, jobs []*loadJob, total int64) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	queue := make(chan *loadJob)
+	queue := make(chan task)
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	var done int64
@@ -73,20 +76,25 @@ func (b *binder) runJobs(ctx context.Context, jobs []*loadJob, total int64) erro
 			b.opts.Progress(done, total)
 		}
 	}
-	for range min(runtime.GOMAXPROCS(0), len(jobs)) {
+	for range runtime.GOMAXPROCS(0) {
 		wg.Go(func() {
-			buf := make([]byte, 0, chunk)
-			for j := range queue {
-				if err := j.run(ctx, b.opts.Store, buf, progress); err != nil {
-					cancel(diag.Errorf(diag.CodeOf(err), "weight %s: %w", j.w.Name, err))
+			l := newLane(b.opts.Device)
+			for t := range queue {
+				if err := t.run(ctx, b.opts.Store, l, progress); err != nil {
+					cancel(diag.Errorf(diag.CodeOf(err), "weight %s: %w", t.w.Name, err))
 				}
+			}
+			if err := l.end(); err != nil {
+				cancel(err)
 			}
 		})
 	}
 	for _, j := range jobs {
-		select {
-		case queue <- j:
-		case <-ctx.Done():
+		for _, t := range j.tasks() {
+			select {
+			case queue <- t:
+			case <-ctx.Done():
+			}
 		}
 	}
 	close(queue)
@@ -105,11 +113,12 @@ type loadJob struct {
 	w      *plan.Weight
 	layout gpu.Layout
 	dst    gpu.Buffer
-	off    int64 // of the packed weight in dst, 64-byte aligned
+	off    int64 // of the packed weight in dst, 256-byte aligned
 	size   int64 // packed
 	// The weight as matrices of rows: [matrices][rows][bytes of a row].
 	matrices, rows, rowBytes int64
 	sources                  []piece
+	left                     atomic.Int64 // tasks that have not ended
 }
 
 func (b *binder) newJob(w *plan.Weight, off int64) (*loadJob, error) {
@@ -135,99 +144,60 @@ func (b *binder) newJob(w *plan.Weight, off int64) (*loadJob, error) {
 	return j, err
 }
 
-// pieces resolves a weight's sources and makes sure that they are exactly its rows.
-func (j *loadJob) pieces(store Store) ([]piece, error) {
-	var elems int64
-	var out []piece
-	for _, src := range j.w.Sources {
-		s, err := plan.ParsePiece(src)
-		if err != nil {
-			return nil, diag.Errorf(diag.Internal, "%w", err)
-		}
-		t, ok := store.Lookup(s.Tensor)
-		if !ok {
-			return nil, diag.Errorf(diag.Format, "the checkpoint has no tensor %s", s.Tensor)
-		}
-		if t.DType != j.w.DType {
-			return nil, diag.Errorf(diag.Format, "tensor %s is %v, the plan says %v", s.Tensor, t.DType, j.w.DType)
-		}
-		p := piece{name: s.Tensor, groups: 1, run: t.Size()}
-		if s.Of > 0 {
-			if len(t.Shape) == 0 || t.Shape[0]%s.Of != 0 {
-				return nil, diag.Errorf(diag.Format, "tensor %s is %v, no whole groups of %d rows", s.Tensor, t.Shape, s.Of)
-			}
-			row := t.Size() / t.Shape[0]
-			p = piece{name: s.Tensor, groups: t.Shape[0] / s.Of, first: s.Lo * row, run: (s.Hi - s.Lo) * row, stride: s.Of * row}
-			elems += t.Shape.Elems() / s.Of * (s.Hi - s.Lo)
-		} else {
-			elems += t.Shape.Elems()
-		}
-		out = append(out, p)
-	}
-	if want := j.w.Axes.Shape().Elems(); elems != want {
-		return nil, diag.Errorf(diag.Format, "tensors %s hold %d elements, the plan says %v", strings.Join(j.w.Sources, ", "), elems, j.w.Axes.Shape())
-	}
-	return out, nil
+// task is rows [row, row+n) of one matrix of a weight.
+type task struct {
+	*loadJob
+	m, row, n int64
 }
 
-// run reads and packs the weight in chunks of whole rows that never cross a matrix.
-func (j *loadJob) run(ctx context.Context, store Store, buf []byte, progress func(int64)) error {
-	src := sourceReader{store: store, pieces: j.sources}
-	step := max(1, int64(chunk)/(j.rowBytes*j.layout.Rows())) * j.layout.Rows()
+// tasks shares a weight out.
+func (j *loadJob) tasks() (out []task) {
+	step := j.rowsIn(taskBytes)
+	for _, p := range j.sources {
+		if p.matrix > 0 {
+			step = j.rows // a matrix is turned once
+		}
+	}
 	for m := range j.matrices {
 		for row := int64(0); row < j.rows; row += step {
-			if err := ctx.Err(); err != nil {
-				return diag.Errorf(diag.Canceled, "loading was interrupted: %w", err)
-			}
-			n := min(step, j.rows-row)
-			if need := int(n * j.rowBytes); cap(buf) < need {
-				buf = make([]byte, need)
-			} else {
-				buf = buf[:need]
-			}
-			if err := src.read(buf); err != nil {
-				return err
-			}
-			if err := j.layout.Pack(j.dst, j.off, j.w.DType, j.w.Axes.Shape(), m, row, n, buf); err != nil {
-				return err
-			}
-			progress(int64(len(buf)))
+			out = append(out, task{j, m, row, min(step, j.rows-row)})
 		}
 	}
-	return nil
+	j.left.Store(int64(len(out)))
+	return out
 }
 
-// piece is a source in bytes: groups of run bytes each, stride apart.
-type piece struct {
-	name               string
-	groups             int64
-	first, run, stride int64
+// rowsIn is how many rows fit bytes, at least what Pack takes.
+func (j *loadJob) rowsIn(bytes int64) int64 {
+	return max(1, bytes/(j.rowBytes*j.layout.Rows())) * j.layout.Rows()
 }
 
-// sourceReader reads pieces one after the other as if they were one tensor.
-type sourceReader struct {
-	store  Store
-	pieces []piece
-	group  int64 // of pieces[0]
-	off    int64 // into the group
-}
-
-func (r *sourceReader) read(dst []byte) error {
-	for len(dst) > 0 {
-		p := &r.pieces[0]
-		n := min(p.run-r.off, int64(len(dst)))
-		if n > 0 {
-			if err := r.store.Read(p.name, p.first+r.group*p.stride+r.off, dst[:n]); err != nil {
-				return err
+// run reads and packs the rows in chunks.
+func (t task) run(ctx context.Context, store Store, l lane, progress func(int64)) error {
+	src := sourceReader{store: store, pieces: t.sources}
+	step := t.rowsIn(l.chunk())
+	for row := t.row; row < t.row+t.n; row += step {
+		if err := ctx.Err(); err != nil {
+			return diag.Errorf(diag.Canceled, "loading was interrupted: %w", err)
+		}
+		n := min(step, t.row+t.n-row)
+		buf, err := l.next(n * t.rowBytes)
+		if err != nil {
+			return err
+		}
+		if err := src.read((t.m*t.rows+row)*t.rowBytes, buf); err != nil {
+			return err
+		}
+		if err := l.pack(t.loadJob, t.m, row, n); err != nil {
+			return err
+		}
+		progress(int64(len(buf)))
+	}
+	if t.left.Add(-1) == 0 {
+		for _, p := range t.sources {
+			if p.last {
+				store.Drop(p.name)
 			}
-		}
-		dst, r.off = dst[n:], r.off+n
-		if r.off < p.run {
-			continue
-		}
-		if r.group, r.off = r.group+1, 0; r.group == p.groups {
-			r.store.Drop(p.name)
-			r.pieces, r.group = r.pieces[1:], 0
 		}
 	}
 	return nil

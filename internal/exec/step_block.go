@@ -14,9 +14,10 @@ import (
 // a fixed, 64-byte aligned offset, so that bound launches and captured graphs stay valid.
 type stepBlock struct {
 	buf    gpu.Buffer
-	host   []byte // what fill writes: the buffer itself, or a copy that is then written to it
-	direct bool
-	pages  int // row stride of block_table
+	host   []byte     // what fill writes: the buffer itself, or a copy that is then sent to it
+	direct bool       // the buffer itself
+	pinned gpu.Pinned // that copy, where the device fetches it by itself
+	pages  int        // row stride of block_table
 	fields map[string]stepField
 }
 
@@ -28,7 +29,7 @@ type stepField struct {
 // head is the first field: rows, seqs, outs and room for what later classes need.
 const headLen = 8
 
-func newStepBlock(alloc func(string, int64) (gpu.Buffer, error), l plan.Limits) (*stepBlock, error) {
+func newStepBlock(dev gpu.Device, alloc func(string, int64) (gpu.Buffer, error), l plan.Limits) (*stepBlock, error) {
 	b := &stepBlock{fields: map[string]stepField{}, pages: int(l.Pages)}
 	size := int64(0)
 	add := func(name string, axes ...plan.Axis) {
@@ -41,23 +42,29 @@ func newStepBlock(alloc func(string, int64) (gpu.Buffer, error), l plan.Limits) 
 		add(name, rows)
 	}
 	add("cu_rows", plan.Axis{Name: "seqs+1", Size: l.Seqs + 1})
-	add("block_table", seqs, plan.Axis{Name: "pages", Size: l.Pages})
 	add("state_slot", seqs)
 	add("fresh", seqs)
 	add("out_rows", outs)
+	add("block_table", seqs, plan.Axis{Name: "pages", Size: l.Pages}) // last: only the rows of a step's sequences are sent
 	var err error
 	if b.buf, err = alloc("step", size); err != nil {
 		return nil, err
 	}
 	if h, ok := b.buf.(gpu.HostBuffer); ok {
 		b.host, b.direct = h.Bytes(), true
+	} else if p, ok := dev.(gpu.Pinner); ok {
+		if b.pinned, err = p.Pinned("step", size); err != nil {
+			return nil, err
+		}
+		b.host = b.pinned.Bytes()
+		clear(b.host)
 	} else {
 		b.host = make([]byte, size)
 	}
 	return b, nil
 }
 
-// fill writes a checked step.
+// fill writes a checked step and sends it, in the order of launches. The last step has ended.
 func (b *stepBlock) fill(s *Step) error {
 	b.put("head", 0, []int32{int32(len(s.Tokens)), int32(len(s.Pages)), int32(len(s.OutRows))})
 	b.put("tokens", 0, s.Tokens)
@@ -71,10 +78,14 @@ func (b *stepBlock) fill(s *Step) error {
 	b.put("state_slot", 0, s.StateSlot)
 	b.put("fresh", 0, s.Fresh)
 	b.put("out_rows", 0, s.OutRows)
-	if b.direct {
+	used := b.fields["block_table"].off + int64(len(s.Pages)*b.pages*4)
+	switch {
+	case b.direct:
 		return nil
+	case b.pinned != nil:
+		return b.pinned.Upload(b.buf, 0, used)
 	}
-	return b.buf.Write(0, b.host)
+	return b.buf.Write(0, b.host[:used])
 }
 
 func (b *stepBlock) put(field string, at int, values []int32) {

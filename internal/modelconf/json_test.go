@@ -52,7 +52,7 @@ func TestScalarsAreStrict(t *testing.T) {
 	}{
 		"0": {Int, true, 0}, "-7": {Int, true, -7}, "1.0": {Float, false, 1}, "1e3": {Float, false, 1000},
 		"9223372036854775807": {Int, true, math.MaxInt64}, "9223372036854775808": {Int, false, math.MaxInt64},
-		"Infinity": {Float, false, math.Inf(1)},
+		"Infinity": {Float, false, math.Inf(1)}, `{"__float__": "-Infinity"}`: {Object, false, math.Inf(-1)}, `{"__float__": "1"}`: {Object, false, 0},
 	} {
 		n, err := ParseJSON("x", []byte(text))
 		if err != nil {

@@ -144,6 +144,13 @@ func (n *Node) Int() (int64, bool) {
 func (n *Node) Float() (float64, bool) {
 	switch n.Kind() {
 	case Int, Float:
+	case Object: // as transformers spells what is no JSON: {"__float__": "Infinity"}
+		if inner, ok := n.Child("__float__"); ok && n.Len() == 1 {
+			s, _ := inner.Str()
+			v, known := map[string]float64{"NaN": math.NaN(), "Infinity": math.Inf(1), "-Infinity": math.Inf(-1)}[s]
+			return v, known
+		}
+		return 0, false
 	default:
 		return 0, false
 	}

@@ -8,31 +8,48 @@ import (
 	"strings"
 )
 
-// Piece is a source of a weight: a checkpoint tensor, or of each Of rows of it those from Lo to before Hi. Of is 0 for a
-// whole tensor.
+// Piece is a source of a weight: a checkpoint tensor or a part of it. Its text is "tensor#index^T[lo:hi:of]", each part of
+// which may be missing:
 //
-//	rows     0 … Of-1 | Of … 2·Of-1 | …
-//	taken    [Lo, Hi) | [Of+Lo, Of+Hi) | …
+//	#index      what lies at the index of the leading axis: one expert's matrix of a stack
+//	^T          the matrix transposed: its columns are the rows
+//	[lo:hi:of]  of each of rows, those from lo to before hi
+//
+//	rows     0 … of-1 | of … 2·of-1 | …
+//	taken    [lo, hi) | [of+lo, of+hi) | …
 type Piece struct {
 	Tensor     string
-	Lo, Hi, Of int64
+	Picked     bool
+	Index      int64
+	Transposed bool
+	Lo, Hi, Of int64 // Of is 0 for all rows
 }
 
-// ParsePiece reads "tensor" or "tensor[lo:hi:of]".
+// ParsePiece reads a piece's text.
 func ParsePiece(s string) (Piece, error) {
-	name, rows, ok := strings.Cut(s, "[")
-	p := Piece{Tensor: name}
-	if !ok {
+	bad := fmt.Errorf("%q is no tensor#index^T[lo:hi:of]", s)
+	name, rows, cut := strings.Cut(s, "[")
+	var p Piece
+	name, p.Transposed = strings.CutSuffix(name, "^T")
+	var index string
+	if p.Tensor, index, p.Picked = strings.Cut(name, "#"); p.Picked {
+		v, err := strconv.ParseInt(index, 10, 64)
+		if err != nil || v < 0 || strings.Contains(p.Tensor, "^") {
+			return p, bad
+		}
+		p.Index = v
+	}
+	if !cut {
 		return p, nil
 	}
 	nums := strings.Split(strings.TrimSuffix(rows, "]"), ":")
 	if len(nums) != 3 || !strings.HasSuffix(rows, "]") {
-		return p, fmt.Errorf("%q is no tensor[lo:hi:of]", s)
+		return p, bad
 	}
 	for i, into := range []*int64{&p.Lo, &p.Hi, &p.Of} {
 		v, err := strconv.ParseInt(nums[i], 10, 64)
 		if err != nil {
-			return p, fmt.Errorf("%q is no tensor[lo:hi:of]", s)
+			return p, bad
 		}
 		*into = v
 	}
@@ -44,8 +61,15 @@ func ParsePiece(s string) (Piece, error) {
 
 // String is what ParsePiece reads.
 func (p Piece) String() string {
-	if p.Of == 0 {
-		return p.Tensor
+	s := p.Tensor
+	if p.Picked {
+		s += fmt.Sprintf("#%d", p.Index)
 	}
-	return fmt.Sprintf("%s[%d:%d:%d]", p.Tensor, p.Lo, p.Hi, p.Of)
+	if p.Transposed {
+		s += "^T"
+	}
+	if p.Of > 0 {
+		s += fmt.Sprintf("[%d:%d:%d]", p.Lo, p.Hi, p.Of)
+	}
+	return s
 }

@@ -28,6 +28,16 @@ func glu(a *args) func() {
 	return func() { r.run(g.rows() * g.n) }
 }
 
+// act is an activation of each element.
+func act(a *args) func() {
+	x := a.acts("x", plan.In, 0)
+	y := a.actsLike(x, "y", plan.Out, x.n)
+	fn := a.act("act", vec.Relu2)
+	level := a.dev.level
+	r := a.dev.region(1, func(lo, hi, _ int) { level.Apply(fn, y.data[lo:hi], x.data[lo:hi]) })
+	return func() { r.run(x.rows() * x.n) }
+}
+
 // gate multiplies n/m consecutive elements by one gate value.
 func gate(a *args) func() {
 	x := a.acts("x", plan.InOut, 0)

@@ -29,6 +29,7 @@ var table = map[string]kernel{
 	"l2_norm":        {l2Norm, []string{"x", "y"}},
 	"gated_norm":     {gatedNorm, []string{"x", "y", "z", "y"}},
 	"glu":            {glu, []string{"g", "y", "u", "y"}},
+	"act":            {act, []string{"x", "y"}},
 	"gate":           {gate, nil},
 	"split":          {split, nil},
 	"add":            {add, nil},
@@ -42,6 +43,7 @@ var table = map[string]kernel{
 	"conv":           {conv, nil},
 	"delta_gates":    {deltaGates, nil},
 	"delta_rule":     {deltaRule, nil},
+	"ssd":            {ssd, nil},
 	"gather_rows":    {gatherRows, nil},
 }
 

@@ -27,18 +27,19 @@ func (a *args) stack(param string, experts, n, k int) (w linear.Weight, count in
 	return a.packed(param, x.DType, x.Layout, x.Axes[0].Size, x.Axes[1].Size, x.Axes[2].Size), int(x.Axes[0].Size)
 }
 
-// experts is y = Σ_slot weight * down(act(gate x) * up x), in slot order.
+// experts is y = Σ_slot weight * down(act(gate x) * up x), or of down(act(up x)), in slot order.
 func experts(a *args) func() {
 	k := a.size("k")
 	x := a.acts("x", plan.In, 0)
-	c := &linear.ExpertsCall{X: x.data, Slots: k, Act: a.act("act", vec.Silu, vec.GeluTanh), Compute: a.compute()}
+	c := &linear.ExpertsCall{X: x.data, Slots: k, Act: a.act("act", vec.Silu, vec.GeluTanh, vec.Relu2), Gated: a.int("gated", 1) == 1, Compute: a.compute()}
 	ids := a.picks("ids", plan.In, x.max, k)
 	c.Weights = a.actsLike(x, "weights", plan.In, k).data
 	c.GateUp, c.Experts = a.stack("gate_up", 0, 0, x.n)
-	if a.err == nil && c.GateUp.N%2 != 0 {
-		a.fail("gate_up", "%d rows, want gate's and as many of up", c.GateUp.N)
+	inner := c.GateUp.N
+	if c.Gated {
+		inner = a.divides("gate_up", inner, 2)
 	}
-	c.Down, _ = a.stack("down", c.Experts, x.n, c.GateUp.N/2)
+	c.Down, _ = a.stack("down", c.Experts, x.n, inner)
 	c.Y = a.actsLike(x, "y", plan.Out, x.n).data
 	d := a.dev
 	return func() {

@@ -15,14 +15,16 @@ type rms struct {
 	level vec.Level
 	group int
 	eps   float32
-	w     []float32 // [group], nil: no weight
+	w     []float32 // [span*group], nil: no weight
+	span  int       // groups that w goes over
 	plus  float32   // added to w
 }
 
 func (a *args) rms(n int) rms {
 	k := rms{level: a.dev.level, eps: float32(a.float("eps")), group: a.size("group", n)}
-	a.divides("x", n, k.group)
-	k.w = a.optFloats("w", k.group)
+	k.span = a.size("span", 1)
+	a.divides("x", n, k.group*k.span)
+	k.w = a.optFloats("w", k.group*k.span)
 	if a.flag("plus_one") {
 		k.plus = 1
 	}
@@ -44,20 +46,22 @@ func sumSquares(x []float32) float64 {
 	return (s[0] + s[1]) + (s[2] + s[3])
 }
 
-// segment computes y = x*rsqrt(mean(x²)+eps)*(w+plus).
-func (k *rms) segment(y, x []float32) {
+// segment computes y = x*rsqrt(mean(x²)+eps)*(w+plus) for segment i.
+func (k *rms) segment(y, x []float32, i int) {
 	s := float32(1 / math.Sqrt(sumSquares(x)/float64(len(x))+float64(k.eps)))
 	if k.w == nil {
 		k.level.Scale(y, x, s)
 	} else {
-		k.level.ScaleMul(y, x, k.w, s, k.plus)
+		at := i % k.span * k.group
+		k.level.ScaleMul(y, x, k.w[at:at+k.group], s, k.plus)
 	}
 }
 
 // segments runs over the segments [lo, hi) of contiguous rows.
 func (k *rms) segments(y, x []float32, lo, hi int) {
-	for at := lo * k.group; at < hi*k.group; at += k.group {
-		k.segment(y[at:at+k.group], x[at:at+k.group])
+	for i := lo; i < hi; i++ {
+		at := i * k.group
+		k.segment(y[at:at+k.group], x[at:at+k.group], i)
 	}
 }
 
@@ -104,7 +108,7 @@ func gatedNorm(a *args) func() {
 	z := a.actsLike(x, "z", plan.In, x.n)
 	y := a.actsLike(x, "y", plan.Out, x.n)
 	group := a.size("group", x.n)
-	k := rms{level: a.dev.level, eps: float32(a.float("eps")), group: group, w: a.floats("w", group)}
+	k := rms{level: a.dev.level, eps: float32(a.float("eps")), group: group, span: 1, w: a.floats("w", group)}
 	per := a.divides("x", x.n, group)
 	act := a.act("act", vec.Silu, vec.Sigmoid)
 	normed := make([][]float32, a.dev.pool.Workers())
@@ -115,7 +119,7 @@ func gatedNorm(a *args) func() {
 		for at := lo * group; at < hi*group; at += group {
 			// y may be z, so the normalised segment waits beside it.
 			seg := normed[worker]
-			k.segment(seg, x.data[at:at+group])
+			k.segment(seg, x.data[at:at+group], 0)
 			k.level.Glu(act, y.data[at:at+group], z.data[at:at+group], seg)
 		}
 	})

@@ -60,7 +60,7 @@ func conv(a *args) func() {
 	x := a.acts("x", plan.In, 0)
 	y := a.actsLike(x, "y", plan.Out, x.n)
 	c := &recur.Conv{Level: a.dev.level, C: x.n, K: a.size("kernel"), X: x.data, Y: y.data}
-	c.W = a.floats("w", c.C*c.K)
+	c.W, c.Bias = a.floats("w", c.C*c.K), a.optFloats("bias", c.C)
 	c.Act = a.act("act", vec.Silu, vec.None)
 	if a.err == nil && c.K < 2 {
 		a.fail("", "attribute kernel is %d, want at least 2", c.K)
@@ -82,12 +82,17 @@ func conv(a *args) func() {
 	return func() { a.dev.pool.Run(st.check(x.rows())*parts, task) }
 }
 
+// deltaGates computes, with a of channels values per head of b,
+//
+//	g = -exp(a_log)*softplus(a + dt_bias), or floor*sigmoid(exp(a_log)*(a + dt_bias)) where there is a floor
+//	beta = sigmoid(b)
 func deltaGates(a *args) func() {
+	channels, floor := a.size("channels", 1), float32(a.float("floor", 0))
 	x := a.acts("a", plan.In, 0)
-	b := a.actsLike(x, "b", plan.In, x.n)
-	aLog, bias := a.floats("a_log", x.n), a.floats("dt_bias", x.n)
+	b := a.actsLike(x, "b", plan.In, a.divides("a", x.n, channels))
+	aLog, bias := a.floats("a_log", b.n), a.floats("dt_bias", x.n)
 	g := a.actsLike(x, "g", plan.Out, x.n)
-	beta := a.actsLike(x, "beta", plan.Out, x.n)
+	beta := a.actsLike(x, "beta", plan.Out, b.n)
 	level := a.dev.level
 	r := a.dev.region(x.n*32, func(lo, hi, _ int) {
 		for i := lo; i < hi; i++ {
@@ -95,9 +100,16 @@ func deltaGates(a *args) func() {
 			for j, v := range in {
 				out[j] = v + bias[j]
 			}
-			level.Apply(vec.Softplus, out, out)
-			for j := range out {
-				out[j] *= -float32(math.Exp(float64(aLog[j])))
+			for h, l := range aLog {
+				head, e := out[h*channels:(h+1)*channels], float32(math.Exp(float64(l)))
+				if floor != 0 {
+					level.Scale(head, head, e)
+					level.Apply(vec.Sigmoid, head, head)
+					level.Scale(head, head, floor)
+				} else {
+					level.Apply(vec.Softplus, head, head)
+					level.Scale(head, head, -e)
+				}
 			}
 			level.Apply(vec.Sigmoid, beta.row(i), b.row(i))
 		}
@@ -106,26 +118,51 @@ func deltaGates(a *args) func() {
 }
 
 func deltaRule(a *args) func() {
-	c := &recur.Delta{Level: a.dev.level, KHeads: a.size("k_heads"), VHeads: a.size("v_heads"), KDim: a.size("k_dim"), VDim: a.size("v_dim")}
+	c := &recur.Delta{Level: a.dev.level, KHeads: a.size("k_heads"), VHeads: a.size("v_heads"), KDim: a.size("k_dim"), VDim: a.size("v_dim"),
+		GDim: a.size("channels", 1)}
 	if a.err == nil && c.VHeads%c.KHeads != 0 {
 		a.fail("", "%d value heads over %d key heads", c.VHeads, c.KHeads)
+	}
+	if a.err == nil && c.GDim != 1 && c.GDim != c.KDim {
+		a.fail("", "attribute channels is %d, want 1 or %d", c.GDim, c.KDim)
 	}
 	q := a.acts("q", plan.In, c.KHeads*c.KDim)
 	c.Q = q.data
 	c.K = a.actsLike(q, "k", plan.In, c.KHeads*c.KDim).data
 	c.V = a.actsLike(q, "v", plan.In, c.VHeads*c.VDim).data
-	c.G = a.actsLike(q, "g", plan.In, c.VHeads).data
+	c.G = a.actsLike(q, "g", plan.In, c.VHeads*c.GDim).data
 	c.Beta = a.actsLike(q, "beta", plan.In, c.VHeads).data
 	c.Y = a.actsLike(q, "y", plan.Out, c.VHeads*c.VDim).data
-	size := c.KDim * c.VDim
-	st := a.slotted(c.VHeads * size)
-	task := func(i, _ int) {
-		seq, h := i/c.VHeads, i%c.VHeads
+	scratch := make([]recur.Scratch, a.dev.pool.Workers())
+	return a.heads(q, c.VHeads, c.KDim*c.VDim, func(state []float32, h, row, end, worker int) {
+		c.Head(&scratch[worker], state, h, row, end)
+	})
+}
+
+// ssd is the scan of Mamba-2.
+func ssd(a *args) func() {
+	c := &recur.Scan{Level: a.dev.level, Heads: a.size("heads"), Groups: a.size("groups"), HeadDim: a.size("head_dim"), StateDim: a.size("state_dim")}
+	if a.err == nil && c.Heads%c.Groups != 0 {
+		a.fail("", "%d heads over %d groups", c.Heads, c.Groups)
+	}
+	x := a.acts("xbc", plan.In, c.Heads*c.HeadDim+2*c.Groups*c.StateDim)
+	c.XBC = x.data
+	c.DT = a.actsLike(x, "dt", plan.In, c.Heads).data
+	c.ALog, c.Bias, c.D = a.floats("a_log", c.Heads), a.floats("dt_bias", c.Heads), a.floats("d", c.Heads)
+	c.Y = a.actsLike(x, "y", plan.Out, c.Heads*c.HeadDim).data
+	return a.heads(x, c.Heads, c.HeadDim*c.StateDim, func(state []float32, h, row, end, _ int) { c.Head(state, h, row, end) })
+}
+
+// heads runs a recurrence whose heads have states of their own, size elements each, over the rows of each sequence.
+func (a *args) heads(x matrix, heads, size int, run func(state []float32, h, row, end, worker int)) func() {
+	st := a.slotted(heads * size)
+	task := func(i, worker int) {
+		seq, h := i/heads, i%heads
 		state := st.state(seq)[h*size : (h+1)*size]
 		if st.anew[seq] != 0 {
 			clear(state)
 		}
-		c.Head(state, h, int(st.cuRows[seq]), int(st.cuRows[seq+1]))
+		run(state, h, int(st.cuRows[seq]), int(st.cuRows[seq+1]), worker)
 	}
-	return func() { a.dev.pool.Run(st.check(q.rows())*c.VHeads, task) }
+	return func() { a.dev.pool.Run(st.check(x.rows())*heads, task) }
 }

@@ -99,11 +99,15 @@ func TestConv(t *testing.T) {
 		for _, k := range []struct {
 			c, taps int
 			act     string
-		}{{48, 4, "silu"}, {300, 4, "silu"}, {5, 3, "none"}, {600, 2, "silu"}} {
+			bias    bool
+		}{{48, 4, "silu", false}, {300, 4, "silu", true}, {5, 3, "none", false}, {600, 2, "silu", true}} {
 			t.Run(fmt.Sprint(k), func(t *testing.T) {
 				rng := rand.New(rand.NewPCG(7, 9))
 				x := [][]float32{normals(rng, 21*k.c), normals(rng, 9*k.c)}
-				w := normals(rng, k.c*k.taps)
+				w, bias := normals(rng, k.c*k.taps), make([]float32, k.c)
+				if k.bias {
+					bias = normals(rng, k.c)
+				}
 				size := k.c * (k.taps - 1)
 				(&recurrence{
 					size: size, width: k.c,
@@ -111,6 +115,9 @@ func TestConv(t *testing.T) {
 						r := newRig(t, d, "conv", count(parts), len(parts), 0)
 						r.floats("x", plan.In, gather(x, k.c, parts), r.rows(), ax("n", k.c))
 						r.floats("w", plan.In, w, ax("n", k.c), ax("k", k.taps))
+						if k.bias {
+							r.floats("bias", plan.In, bias, ax("n", k.c))
+						}
 						mem := r.slots(state, size, parts)
 						y := r.floats("y", plan.Out, nil, r.rows(), ax("n", k.c))
 						r.attr("kernel", k.taps).attr("act", k.act).run()
@@ -127,7 +134,7 @@ func TestConv(t *testing.T) {
 						}
 						for t := range rows {
 							for c := range k.c {
-								s := 0.0
+								s := float64(bias[c])
 								for j := range k.taps {
 									s += float64(w[c*k.taps+j]) * in(t-k.taps+1+j, c)
 								}
@@ -152,7 +159,9 @@ func TestConv(t *testing.T) {
 
 func TestDeltaRule(t *testing.T) {
 	eachPath(t, func(t *testing.T, d *Device) {
-		for _, k := range []struct{ kh, vh, kd, vd int }{{2, 4, 16, 16}, {2, 2, 128, 128}, {1, 3, 24, 20}, {1, 1, 64, 96}} {
+		for _, k := range []struct{ kh, vh, kd, vd, channels int }{
+			{2, 4, 16, 16, 1}, {2, 2, 128, 128, 1}, {1, 3, 24, 20, 1}, {1, 1, 64, 96, 1}, {2, 2, 16, 16, 16}, {1, 2, 24, 20, 24}, {2, 2, 128, 128, 128},
+		} {
 			t.Run(fmt.Sprint(k), func(t *testing.T) {
 				rng := rand.New(rand.NewPCG(11, 13))
 				var q, key, v, g, beta [][]float32
@@ -165,9 +174,12 @@ func TestDeltaRule(t *testing.T) {
 						return x
 					}
 					q, key, v = append(q, unit(k.kh)), append(key, unit(k.kh)), append(v, normals(rng, n*k.vh*k.vd))
-					gg, bb := normals(rng, n*k.vh), normals(rng, n*k.vh)
+					gg, bb := normals(rng, n*k.vh*k.channels), normals(rng, n*k.vh)
 					for i := range gg {
-						gg[i], bb[i] = -gg[i]*gg[i], float32(sigmoid(float64(bb[i])))
+						gg[i] = -gg[i] * gg[i]
+					}
+					for i := range bb {
+						bb[i] = float32(sigmoid(float64(bb[i])))
 					}
 					g, beta = append(g, gg), append(beta, bb)
 				}
@@ -179,11 +191,11 @@ func TestDeltaRule(t *testing.T) {
 						r.floats("q", plan.In, gather(q, k.kh*k.kd, parts), r.rows(), ax("n", k.kh*k.kd))
 						r.floats("k", plan.In, gather(key, k.kh*k.kd, parts), r.rows(), ax("n", k.kh*k.kd))
 						r.floats("v", plan.In, gather(v, k.vh*k.vd, parts), r.rows(), ax("n", k.vh*k.vd))
-						r.floats("g", plan.In, gather(g, k.vh, parts), r.rows(), ax("n", k.vh))
+						r.floats("g", plan.In, gather(g, k.vh*k.channels, parts), r.rows(), ax("n", k.vh*k.channels))
 						r.floats("beta", plan.In, gather(beta, k.vh, parts), r.rows(), ax("n", k.vh))
 						mem := r.slots(state, size, parts)
 						y := r.floats("y", plan.Out, nil, r.rows(), ax("n", k.vh*k.vd))
-						r.attr("k_heads", k.kh).attr("v_heads", k.vh).attr("k_dim", k.kd).attr("v_dim", k.vd).run()
+						r.attr("k_heads", k.kh).attr("v_heads", k.vh).attr("k_dim", k.kd).attr("v_dim", k.vd).attr("channels", k.channels).run()
 						copy(state, mem)
 						allPoison(t, "y", y[count(parts)*k.vh*k.vd:])
 						return y
@@ -194,11 +206,10 @@ func TestDeltaRule(t *testing.T) {
 							for h := range k.vh {
 								kh := h / (k.vh / k.kh)
 								at := func(i, j int) *float64 { return &s[(h*k.kd+i)*k.vd+j] }
-								decay := math.Exp(float64(g[seq][t*k.vh+h]))
 								for j := range k.vd {
 									kv, o := 0.0, 0.0
 									for i := range k.kd {
-										*at(i, j) *= decay
+										*at(i, j) *= math.Exp(float64(g[seq][(t*k.vh+h)*k.channels+i%k.channels]))
 										kv += *at(i, j) * float64(key[seq][(t*k.kh+kh)*k.kd+i])
 									}
 									delta := float64(beta[seq][t*k.vh+h]) * (float64(v[seq][(t*k.vh+h)*k.vd+j]) - kv)
@@ -213,6 +224,62 @@ func TestDeltaRule(t *testing.T) {
 						return y, s
 					},
 					// Sums over k_dim ≤ 128 of terms near 1, 21 tokens deep, contracted by the decay: 1e-5.
+				}).check(t, d, 1e-5)
+			})
+		}
+	})
+}
+
+func TestSSD(t *testing.T) {
+	eachPath(t, func(t *testing.T, d *Device) {
+		for _, k := range []struct{ heads, groups, dim, n int }{{8, 2, 16, 16}, {2, 1, 64, 128}, {3, 3, 20, 24}} {
+			t.Run(fmt.Sprint(k), func(t *testing.T) {
+				rng := rand.New(rand.NewPCG(17, 19))
+				inner := k.heads * k.dim
+				width := inner + 2*k.groups*k.n
+				xbc := [][]float32{normals(rng, 21*width), normals(rng, 9*width)}
+				dt := [][]float32{normals(rng, 21*k.heads), normals(rng, 9*k.heads)}
+				aLog, bias, skip := normals(rng, k.heads), normals(rng, k.heads), normals(rng, k.heads)
+				size := inner * k.n
+				(&recurrence{
+					size: size, width: inner,
+					step: func(t *testing.T, d *Device, state []float32, parts []part) []float32 {
+						r := newRig(t, d, "ssd", count(parts), len(parts), 0)
+						r.floats("xbc", plan.In, gather(xbc, width, parts), r.rows(), ax("n", width))
+						r.floats("dt", plan.In, gather(dt, k.heads, parts), r.rows(), ax("n", k.heads))
+						r.floats("a_log", plan.In, aLog, ax("n", k.heads))
+						r.floats("dt_bias", plan.In, bias, ax("n", k.heads))
+						r.floats("d", plan.In, skip, ax("n", k.heads))
+						mem := r.slots(state, size, parts)
+						y := r.floats("y", plan.Out, nil, r.rows(), ax("n", inner))
+						r.attr("heads", k.heads).attr("groups", k.groups).attr("head_dim", k.dim).attr("state_dim", k.n).run()
+						copy(state, mem)
+						allPoison(t, "y", y[count(parts)*inner:])
+						return y
+					},
+					want: func(seq, rows int) (y, state []float64) {
+						s := make([]float64, size) // [heads, n, dim]
+						for t := range rows {
+							row := wide(xbc[seq][t*width : (t+1)*width])
+							for h := range k.heads {
+								b := row[inner+h/(k.heads/k.groups)*k.n:]
+								c := b[k.groups*k.n:]
+								step := softplus(float64(dt[seq][t*k.heads+h]) + float64(bias[h]))
+								decay := math.Exp(-math.Exp(float64(aLog[h])) * step)
+								for p := range k.dim {
+									x, o := row[h*k.dim+p], 0.0
+									for n := range k.n {
+										at := &s[(h*k.n+n)*k.dim+p]
+										*at = *at*decay + step*x*b[n]
+										o += *at * c[n]
+									}
+									y = append(y, o+float64(skip[h])*x)
+								}
+							}
+						}
+						return y, s
+					},
+					// Sums over 128 terms near 10, with a state that holds some ten tokens: 1e-5.
 				}).check(t, d, 1e-5)
 			})
 		}

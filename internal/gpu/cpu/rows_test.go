@@ -120,6 +120,15 @@ func rowCases() []rowCase {
 			rowCase{name: fmt.Sprint("rms_norm/group/", group), kernel: "rms_norm", attrs: attrs{"eps": 1e-5, "group": group},
 				in: map[string]int{"x": n}, out: map[string]int{"y": n}, w: map[string]int{"w": group}, tol: tolSum,
 				twin: func(r *row) { copy(r.v["y"], r.v["x"]); rmsTwin(r.v["y"], r.v["w"], group, 1e-5, 0) }},
+			rowCase{name: fmt.Sprint("rms_norm/span/", group), kernel: "rms_norm", attrs: attrs{"eps": 1e-5, "group": group, "span": 3},
+				in: map[string]int{"x": n}, out: map[string]int{"y": n}, w: map[string]int{"w": n}, tol: tolSum,
+				twin: func(r *row) {
+					copy(r.v["y"], r.v["x"])
+					rmsTwin(r.v["y"], nil, group, 1e-5, 0)
+					for i, w := range r.v["w"] {
+						r.v["y"][i] *= w
+					}
+				}},
 			rowCase{name: fmt.Sprint("rms_norm/bare/", group), kernel: "rms_norm", attrs: attrs{"eps": 1e-5, "group": group},
 				in: map[string]int{"x": n}, out: map[string]int{"y": n}, tol: tolSum,
 				twin: func(r *row) { copy(r.v["y"], r.v["x"]); rmsTwin(r.v["y"], nil, group, 1e-5, 0) }},
@@ -195,6 +204,27 @@ func rowCases() []rowCase {
 			for i, a := range r.v["a"] {
 				r.v["g"][i] = -math.Exp(r.v["a_log"][i]) * softplus(a+r.v["dt_bias"][i])
 				r.v["beta"][i] = sigmoid(r.v["b"][i])
+			}
+		}})
+	for _, floor := range []float64{0, -5} {
+		cs = append(cs, rowCase{name: fmt.Sprint("delta_gates/channels/", floor), kernel: "delta_gates", attrs: attrs{"channels": 8, "floor": floor},
+			in: map[string]int{"a": 24, "b": 3}, out: map[string]int{"g": 24, "beta": 3}, w: map[string]int{"a_log": 3, "dt_bias": 24}, tol: tolExp,
+			twin: func(r *row) {
+				for i, a := range r.v["a"] {
+					e, a := math.Exp(r.v["a_log"][i/8]), a+r.v["dt_bias"][i]
+					if r.v["g"][i] = -e * softplus(a); floor != 0 {
+						r.v["g"][i] = floor * sigmoid(e*a)
+					}
+				}
+				for i, b := range r.v["b"] {
+					r.v["beta"][i] = sigmoid(b)
+				}
+			}})
+	}
+	cs = append(cs, rowCase{name: "act/relu2", kernel: "act", attrs: attrs{"act": "relu2"}, in: map[string]int{"x": 33}, out: map[string]int{"y": 33}, tol: tolOnce,
+		twin: func(r *row) {
+			for i, x := range r.v["x"] {
+				r.v["y"][i] = max(x, 0) * max(x, 0)
 			}
 		}})
 	return cs

@@ -48,7 +48,8 @@ type Call struct {
 	Compute Compute
 }
 
-// ExpertsCall is a mixture of experts: y = sum over slots, in order, of weight · down(act(gate(x))·up(x)).
+// ExpertsCall is a mixture of experts: y = sum over slots, in order, of weight · down(act(gate(x))·up(x)), or without a gate of
+// weight · down(act(up(x))).
 type ExpertsCall struct {
 	X       []float32 // [Rows, H]
 	Rows    int
@@ -56,7 +57,8 @@ type ExpertsCall struct {
 	IDs     []int32   // [Rows, Slots]
 	Weights []float32 // [Rows, Slots]
 	Experts int
-	GateUp  Weight // N = 2I (gate's rows first), K = H; Data holds the matrices of all experts
+	Gated   bool
+	GateUp  Weight // N = 2I (gate's rows first), or I of up if not Gated; K = H; Data holds the matrices of all experts
 	Down    Weight // N = H, K = I
 	Y       []float32
 	Act     vec.Act

@@ -10,7 +10,7 @@ type moe struct {
 	place []int32   // [Rows·Slots] the slot-row of each row and slot
 	first []int32   // [Experts+1] first slot-row of each expert
 	x     []float32 // [slot-rows][H]
-	pair  []float32 // [slot-rows][2I] gate and up
+	pair  []float32 // [slot-rows][2I] gate and up, or [slot-rows][I] up
 	h     []float32 // [slot-rows][I]
 	y     []float32 // [slot-rows][H]
 }
@@ -24,7 +24,7 @@ func Experts(p Pool, s *Scratch, c *ExpertsCall) {
 	m.call = c
 	n, width, inner := c.Rows*c.Slots, c.GateUp.K, c.Down.K
 	m.x, m.y = grow(m.x, n*width), grow(m.y, n*width)
-	m.pair, m.h = grow(m.pair, n*2*inner), grow(m.h, n*inner)
+	m.pair, m.h = grow(m.pair, n*c.GateUp.N), grow(m.h, n*inner)
 	s.sortByExpert(c)
 	s.experts(p, c, c.GateUp, m.x, m.pair)
 	s.each(p, n, inner, s.gluTask)
@@ -86,10 +86,14 @@ func (s *Scratch) each(p Pool, n, size int, task func(i, worker int)) {
 	}
 }
 
-// expertGlu joins gate and up of a slot-row.
+// expertGlu joins gate and up of a slot-row, or activates up.
 func (s *Scratch) expertGlu(i, _ int) {
 	m := &s.moe
 	inner := m.call.Down.K
+	if !m.call.Gated {
+		s.kernels.level.Apply(m.call.Act, m.h[i*inner:][:inner], m.pair[i*inner:][:inner])
+		return
+	}
 	pair := m.pair[i*2*inner:][:2*inner]
 	s.kernels.level.Glu(m.call.Act, m.h[i*inner:][:inner], pair[:inner], pair[inner:])
 }

@@ -419,7 +419,11 @@ func TestExpertsEqualsSteps(t *testing.T) {
 		for _, d := range []tensor.DType{tensor.BF16, tensor.Q8_0, tensor.Q4_1} {
 			for _, rows := range []int{1, 2, 70} {
 				const experts, slots, width, inner = 5, 2, 96, 32
-				gate := Weight{D: d, N: 2 * inner, K: width}
+				gated, act, n := rows != 2, vec.Silu, 2*inner
+				if !gated {
+					act, n = vec.Relu2, inner
+				}
+				gate := Weight{D: d, N: n, K: width}
 				down := Weight{D: d, N: width, K: inner}
 				var gates, downs []matrix
 				for range experts {
@@ -434,7 +438,7 @@ func TestExpertsEqualsSteps(t *testing.T) {
 				}
 				y := poisoned(rows * width)
 				Experts(p, s, &ExpertsCall{X: x, Rows: rows, Slots: slots, IDs: ids, Weights: score, Experts: experts,
-					GateUp: gate, Down: down, Y: y, Act: vec.Silu, Compute: Q16})
+					Gated: gated, GateUp: gate, Down: down, Y: y, Act: act, Compute: Q16})
 
 				one := func(m matrix, x []float32) []float32 {
 					y := poisoned(m.N)
@@ -447,7 +451,11 @@ func TestExpertsEqualsSteps(t *testing.T) {
 						e := ids[r*slots+slot]
 						pair := one(gates[e], x[r*width:][:width])
 						h := make([]float32, inner)
-						s.kernels.level.Glu(vec.Silu, h, pair[:inner], pair[inner:])
+						if gated {
+							s.kernels.level.Glu(act, h, pair[:inner], pair[inner:])
+						} else {
+							s.kernels.level.Apply(act, h, pair)
+						}
 						for i, v := range one(downs[e], h) {
 							want[i] += float32(v * score[r*slots+slot])
 						}

@@ -10,11 +10,12 @@ type Conv struct {
 	Act   vec.Act   // applied to the output
 	C, K  int       // channels, taps
 	W     []float32 // [C, K], the last tap meets the current row
+	Bias  []float32 // [C], nil: none
 	X, Y  []float32 // [rows, C]
 }
 
-// Scratch is one worker's memory for Channels.
-type Scratch struct{ taps []float32 }
+// Scratch is one worker's memory.
+type Scratch struct{ taps, decay []float32 }
 
 // Channels computes channels [lo, hi) of rows [row, end) of one sequence with its state [K-1, C], and moves their state on.
 func (c *Conv) Channels(w *Scratch, state []float32, row, end, lo, hi int) {
@@ -38,6 +39,9 @@ func (c *Conv) Channels(w *Scratch, state []float32, row, end, lo, hi int) {
 		c.Level.Mul(y, taps[:n], input(t-keep))
 		for j := 1; j < c.K; j++ {
 			c.Level.MulAdd(y, taps[j*n:(j+1)*n], input(t-keep+j))
+		}
+		if c.Bias != nil {
+			c.Level.Add(y, c.Bias[lo:hi])
 		}
 		c.Level.Apply(c.Act, y, y)
 	}

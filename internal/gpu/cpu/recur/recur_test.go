@@ -21,7 +21,7 @@ func random(rng *rand.Rand, n int, scale float64) []float32 {
 
 func delta(l vec.Level, rows, kh, vh, kd, vd int) *Delta {
 	rng := rand.New(rand.NewPCG(1, 2))
-	c := &Delta{Level: l, KHeads: kh, VHeads: vh, KDim: kd, VDim: vd}
+	c := &Delta{Level: l, KHeads: kh, VHeads: vh, KDim: kd, VDim: vd, GDim: 1}
 	c.Q, c.K = random(rng, rows*kh*kd, 0.1), random(rng, rows*kh*kd, 0.1)
 	c.V, c.Y = random(rng, rows*vh*vd, 1), make([]float32, rows*vh*vd)
 	c.G, c.Beta = random(rng, rows*vh, 1), random(rng, rows*vh, 1)
@@ -50,7 +50,7 @@ func TestDeltaPathsAgree(t *testing.T) {
 		for i, l := range []vec.Level{vec.AVX2, vec.AVX512} {
 			c := delta(l, 9, 1, 1, 40, vd)
 			state[i] = make([]float32, 40*vd)
-			c.Head(state[i], 0, 0, 9)
+			c.Head(new(Scratch), state[i], 0, 0, 9)
 			y[i] = c.Y
 		}
 		same(t, fmt.Sprint("y of ", vd), y[0], y[1])
@@ -67,7 +67,7 @@ func TestDeltaWritesAndReads(t *testing.T) {
 		copy(c.Q, c.K)
 		c.G[0], c.G[1], c.Beta[0], c.Beta[1] = 0, 0, 1, 1
 		state := random(rand.New(rand.NewPCG(5, 6)), 16*32, 1)
-		c.Head(state, 0, 0, 2)
+		c.Head(new(Scratch), state, 0, 0, 2)
 		for i, v := range c.V {
 			if math.Abs(float64(c.Y[i]-v)) > 1e-6*(1+math.Abs(float64(v))) {
 				t.Fatalf("%v: wrote %v, read %v", l, v, c.Y[i])
@@ -107,7 +107,7 @@ func BenchmarkRecurrence(b *testing.B) {
 				c := delta(l, rows, 1, 1, 128, 128)
 				state := make([]float32, 128*128)
 				for b.Loop() {
-					c.Head(state, 0, 0, rows)
+					c.Head(new(Scratch), state, 0, 0, rows)
 				}
 			})
 			b.Run(fmt.Sprintf("conv/rows=%d/%v", rows, l), func(b *testing.B) {

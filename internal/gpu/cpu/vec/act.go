@@ -15,13 +15,17 @@ const (
 	Sigmoid             // 1/(1+exp(-x))
 	Silu                // x*sigmoid(x)
 	GeluTanh            // x*sigmoid(2*sqrt(2/pi)*(x + 0.044715x³)), which is the tanh form
-	Softplus            // log(1+exp(x)); never vectorised, in float64
+	Softplus            // log(1+exp(x)), in float64
+	Relu2               // max(x, 0)²
 )
 
-var actNames = [...]string{"none", "sigmoid", "silu", "gelu_tanh", "softplus"}
+var actNames = [...]string{"none", "sigmoid", "silu", "gelu_tanh", "softplus", "relu2"}
 
 // String is the name in plans.
 func (a Act) String() string { return actNames[a] }
+
+// vector says whether the vector paths have it.
+func (a Act) vector() bool { return a <= GeluTanh }
 
 // ParseAct reads a name that String writes.
 func ParseAct(name string) (Act, error) {
@@ -35,7 +39,7 @@ func ParseAct(name string) (Act, error) {
 
 // Glu computes dst = act(g)*u; Gate of u by g is the same with dst = u.
 func (l Level) Glu(a Act, dst, g, u []float32) {
-	if l != Go && a != Softplus {
+	if l != Go && a.vector() {
 		l.glu(a, dst, g, u)
 		return
 	}
@@ -44,7 +48,7 @@ func (l Level) Glu(a Act, dst, g, u []float32) {
 
 // Apply computes dst = act(x).
 func (l Level) Apply(a Act, dst, x []float32) {
-	if l != Go && a != Softplus {
+	if l != Go && a.vector() {
 		l.apply(a, dst, x)
 		return
 	}
@@ -87,6 +91,9 @@ func act32(a Act, x float32) float32 {
 		return x / (1 + exp32(-x))
 	case GeluTanh:
 		return x / (1 + exp32(x*(float32(gelu3*float32(x*x))+gelu1)))
+	case Relu2:
+		x = max(x, 0)
+		return x * x
 	case Softplus:
 		return float32(math.Max(float64(x), 0) + math.Log1p(math.Exp(-math.Abs(float64(x)))))
 	}

@@ -3,20 +3,26 @@
 package vec
 
 //go:noescape
-func deltaAVX512(s *float32, stride int, y, q, k, v *float32, rows, cols int, decay, beta float32)
+func deltaAVX512(s *float32, stride int, y, q, k, v, decay *float32, step, rows, cols, read int, beta float32)
 
 //go:noescape
-func deltaAVX2(s *float32, stride int, y, q, k, v *float32, rows, cols int, decay, beta float32)
+func deltaAVX2(s *float32, stride int, y, q, k, v, decay *float32, step, rows, cols, read int, beta float32)
 
-func (l Level) delta(s []float32, stride int, y, q, k, v []float32, decay, beta float32) {
-	rows, cols := len(k), len(v)
+func (l Level) delta(s []float32, stride int, y, q, k, v, decay []float32, beta float32, read bool) {
+	rows, cols, step, reads := len(k), len(v), 0, 0
 	if cols == 0 {
 		return
 	}
-	_, _, _ = s[(rows-1)*stride+cols-1], y[cols-1], q[rows-1]
+	if len(decay) > 1 {
+		step = 1
+	}
+	if read {
+		reads = 1
+	}
+	_, _, _, _ = s[(rows-1)*stride+cols-1], y[cols-1], q[rows-1], decay[step*(rows-1)]
 	if l == AVX512 {
-		deltaAVX512(&s[0], stride, &y[0], &q[0], &k[0], &v[0], rows, cols, decay, beta)
+		deltaAVX512(&s[0], stride, &y[0], &q[0], &k[0], &v[0], &decay[0], step, rows, cols, reads, beta)
 	} else {
-		deltaAVX2(&s[0], stride, &y[0], &q[0], &k[0], &v[0], rows, cols, decay, beta)
+		deltaAVX2(&s[0], stride, &y[0], &q[0], &k[0], &v[0], &decay[0], step, rows, cols, reads, beta)
 	}
 }

@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-// func delta(s *float32, stride int, y, q, k, v *float32, rows, cols int, decay, beta float32)
+// func delta(s *float32, stride int, y, q, k, v, decay *float32, step, rows, cols, read int, beta float32)
 //
-// By four vectors of columns, then by one. The first pass over a tile's rows sums Sᵀk, the second writes S and sums Sᵀq; both
-// decay what they read. cols is a multiple of 16. Registers:
+// By four vectors of columns, then by one. The first pass over a tile's rows, left out if read is 0, sums Sᵀk; the second
+// writes S and sums Sᵀq; both decay what they read. cols is a multiple of 16. Registers:
 //
-//	DI row of s, rows R8 apart   SI q   DX k   CX rows left   R9 column in bytes, of R10
+//	DI row of s, rows R8 apart   SI q   DX k   BX decay, R11 apart   CX rows left   R9 column in bytes, of R10
 //	V0 … V3 Sᵀk, then d   V6 … V9 y   V10 k   V11 q   V12 decay   V13 beta
-TEXT DELTA(SB), NOSPLIT, $0-72
+TEXT DELTA(SB), NOSPLIT, $0-92
 	MOVQ stride+8(FP), R8
-	MOVQ cols+56(FP), R10
+	MOVQ cols+72(FP), R10
+	MOVQ step+56(FP), R11
+	SHLQ $2, R11
 	SHLQ $2, R8
 	SHLQ $2, R10
 	XORQ R9, R9
-	VBROADCASTSS decay+64(FP), V12
-	VBROADCASTSS beta+68(FP), V13
+	VBROADCASTSS beta+88(FP), V13
 
 tile4:
 	MOVQ R10, AX
@@ -24,13 +25,17 @@ tile4:
 	MOVQ s+0(FP), DI
 	ADDQ R9, DI
 	MOVQ k+32(FP), DX
-	MOVQ rows+48(FP), CX
+	MOVQ rows+64(FP), CX
+	MOVQ decay+48(FP), BX
 	VXORPS V0, V0, V0
 	VXORPS V1, V1, V1
 	VXORPS V2, V2, V2
 	VXORPS V3, V3, V3
+	CMPQ read+80(FP), $0
+	JEQ  delta4
 read4:
 	VBROADCASTSS (DX), V10
+	VBROADCASTSS (BX), V12
 	VMULPS (DI), V12, V4
 	VMULPS WIDTH(DI), V12, V5
 	VMULPS (2*WIDTH)(DI), V12, V6
@@ -41,8 +46,10 @@ read4:
 	VFMADD231PS V10, V7, V3
 	ADDQ R8, DI
 	ADDQ $4, DX
+	ADDQ R11, BX
 	DECQ CX
 	JNZ  read4
+delta4:
 	MOVQ v+40(FP), AX
 	VMOVUPS (AX)(R9*1), V4
 	VMOVUPS WIDTH(AX)(R9*1), V5
@@ -60,7 +67,8 @@ read4:
 	ADDQ R9, DI
 	MOVQ k+32(FP), DX
 	MOVQ q+24(FP), SI
-	MOVQ rows+48(FP), CX
+	MOVQ rows+64(FP), CX
+	MOVQ decay+48(FP), BX
 	VXORPS V6, V6, V6
 	VXORPS V7, V7, V7
 	VXORPS V8, V8, V8
@@ -68,6 +76,7 @@ read4:
 write4:
 	VBROADCASTSS (DX), V10
 	VBROADCASTSS (SI), V11
+	VBROADCASTSS (BX), V12
 	VMULPS (DI), V12, V4
 	VMULPS WIDTH(DI), V12, V5
 	VFMADD231PS V10, V0, V4
@@ -87,6 +96,7 @@ write4:
 	ADDQ R8, DI
 	ADDQ $4, DX
 	ADDQ $4, SI
+	ADDQ R11, BX
 	DECQ CX
 	JNZ  write4
 	MOVQ y+16(FP), AX
@@ -103,16 +113,22 @@ tile1:
 	MOVQ s+0(FP), DI
 	ADDQ R9, DI
 	MOVQ k+32(FP), DX
-	MOVQ rows+48(FP), CX
+	MOVQ rows+64(FP), CX
+	MOVQ decay+48(FP), BX
 	VXORPS V0, V0, V0
+	CMPQ read+80(FP), $0
+	JEQ  delta1
 read1:
 	VBROADCASTSS (DX), V10
+	VBROADCASTSS (BX), V12
 	VMULPS (DI), V12, V4
 	VFMADD231PS V10, V4, V0
 	ADDQ R8, DI
 	ADDQ $4, DX
+	ADDQ R11, BX
 	DECQ CX
 	JNZ  read1
+delta1:
 	MOVQ v+40(FP), AX
 	VMOVUPS (AX)(R9*1), V4
 	VSUBPS V0, V4, V0
@@ -121,11 +137,13 @@ read1:
 	ADDQ R9, DI
 	MOVQ k+32(FP), DX
 	MOVQ q+24(FP), SI
-	MOVQ rows+48(FP), CX
+	MOVQ rows+64(FP), CX
+	MOVQ decay+48(FP), BX
 	VXORPS V6, V6, V6
 write1:
 	VBROADCASTSS (DX), V10
 	VBROADCASTSS (SI), V11
+	VBROADCASTSS (BX), V12
 	VMULPS (DI), V12, V4
 	VFMADD231PS V10, V0, V4
 	VMOVUPS V4, (DI)
@@ -133,6 +151,7 @@ write1:
 	ADDQ R8, DI
 	ADDQ $4, DX
 	ADDQ $4, SI
+	ADDQ R11, BX
 	DECQ CX
 	JNZ  write1
 	MOVQ y+16(FP), AX

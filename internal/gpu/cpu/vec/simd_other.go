@@ -28,8 +28,8 @@ func (Level) weighted(o []float32, dim int, p []float32, stride int, alpha []flo
 	Go.Weighted(o, dim, p, stride, alpha, v, keys)
 }
 
-func (Level) delta(s []float32, stride int, y, q, k, v []float32, decay, beta float32) {
-	Go.Delta(s, stride, y, q, k, v, decay, beta)
+func (Level) delta(s []float32, stride int, y, q, k, v, decay []float32, beta float32, read bool) {
+	Go.linearStep(s, stride, y, q, k, v, decay, beta, read)
 }
 
 func (Level) toF16(dst []uint16, x []float32) { Go.ToF16(dst, x) }
