@@ -98,7 +98,7 @@ func (p *preflight) alternative(w *Weight, alt []string) stored {
 		switch {
 		case !ok:
 			p.missing = append(p.missing, name)
-		case src.shape == nil || !squeeze(shape).Equal(squeeze(src.shape)):
+		case src.shape == nil || !fits(shape, src.shape):
 			p.wrong = append(p.wrong, fmt.Sprintf("%s is %v, expected %s", name, shape, axesText(w.Axes, src.shape, src.Transposed)))
 		case s.dtype != tensor.None && d != s.dtype:
 			p.wrong = append(p.wrong, fmt.Sprintf("%s is %v, but %s is %v", name, d, s.sources[0], s.dtype))
@@ -135,6 +135,9 @@ func sourceShapes(w *Weight, alt []string, prefix string) []source {
 		if per += p.Hi - p.Lo; p.Of == 0 {
 			per++
 		}
+		if p.Of > 0 && len(want) == 3 { // the rows of all matrices, one after the other
+			want = tensor.Shape{want[0] * want[1], want[2]}
+		}
 	}
 	var out []source
 	for e := range experts {
@@ -155,6 +158,14 @@ func sourceShapes(w *Weight, alt []string, prefix string) []source {
 		}
 	}
 	return out
+}
+
+// fits compares shapes but for axes of one element. A stack of matrices may be stored as one.
+func fits(stored, want tensor.Shape) bool {
+	if len(stored) == 2 && len(want) == 3 {
+		want = tensor.Shape{want[0] * want[1], want[2]}
+	}
+	return squeeze(stored).Equal(squeeze(want))
 }
 
 // squeeze drops axes of one element: a depthwise kernel is stored as [channels, 1, taps].

@@ -45,14 +45,7 @@ func classify(v *Variant, cfg *modelconf.Config) (*point, error) {
 	p := &point{variant: v, values: *newValues(), ofKind: map[string]*values{}, formula: v.mapped().circuit.all.Params, ropeAt: map[string]*modelconf.Node{}}
 	tree := cfg.Tree
 	if v.Wraps != "" {
-		inner, ok := tree.Child(v.Wraps)
-		if !ok {
-			return nil, p.missing(tree, v.Wraps)
-		}
-		mt, _ := inner.Child("model_type")
-		if s, _ := mt.Str(); s != v.As {
-			return nil, refuse(inner, "%s.model_type is %q; for model_type %s it must be %q", v.Wraps, s, v.ModelType, v.As)
-		}
+		inner, _ := tree.Child(v.Wraps)
 		if err := p.keys(v, tree, v.Wraps); err != nil {
 			return nil, err
 		}
@@ -369,13 +362,38 @@ func (p *point) settle() error {
 	return nil
 }
 
-// number reads a float at a place: a literal, a param of the config or the circuit, sqrt(dims), or rsqrt(dims) = dims^-½.
+// cutProduct parts "a*b" at a * outside parentheses.
+func cutProduct(text string) (a, b string, ok bool) {
+	depth := 0
+	for i, c := range text {
+		switch {
+		case c == '(':
+			depth++
+		case c == ')':
+			depth--
+		case c == '*' && depth == 0:
+			return text[:i], text[i+1:], true
+		}
+	}
+	return "", "", false
+}
+
+// number reads a float at a place: a literal, a param of the config or the circuit, sqrt(dims), rsqrt(dims) = dims^-½, or a
+// product of such.
 func (p *point) number(text string, at *values) (float64, error) {
 	if f, err := strconv.ParseFloat(text, 64); err == nil {
 		return f, nil
 	}
 	if f, ok := at.params[text]; ok {
 		return f, nil
+	}
+	if a, b, ok := cutProduct(text); ok {
+		x, err := p.number(a, at)
+		if err != nil {
+			return 0, err
+		}
+		y, err := p.number(b, at)
+		return x * y, err
 	}
 	if formula, ok := p.formula[text]; ok && formula != text {
 		return p.number(formula, at)

@@ -8,9 +8,12 @@ import (
 	"maps"
 	"path"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/metrale/metrale/internal/diag"
 	"github.com/metrale/metrale/internal/kernel"
+	"github.com/metrale/metrale/internal/modelconf"
 )
 
 // mapFile is kernels/circuits/<arch>.config.toml.
@@ -25,6 +28,7 @@ type mapFile struct {
 type Variant struct {
 	Wraps    string            `toml:"wraps"` // the key under which the decoder's config is; then Keys are those around it
 	As       string            `toml:"as"`    // the variant of that inner config
+	Or       []string          `toml:"or"`    // other variants that it may have
 	Use      []string          `toml:"use"`   // further sets of keys
 	Prefixes []string          `toml:"prefixes"`
 	Dims     map[string]string `toml:"dims"` // set for all checkpoints of this model_type
@@ -42,6 +46,7 @@ type RopeRule struct {
 	Theta         float64             `toml:"theta"`          // where the config gives none
 	Partial       float64             `toml:"partial"`        // rotated share of a head where the config gives none; 0 = all
 	Dim           string              `toml:"dim"`            // of which a part is rotated; head_dim unless given
+	Rot           string              `toml:"rot"`            // the dim that says how many are rotated
 	PositionScale bool                `toml:"position_scale"` // llama_4_scaling_beta scales queries
 	MRope         bool                `toml:"mrope"`          // mrope_section is allowed: three equal positions of text are one
 	Kind          map[string]RopeKind `toml:"kind"`           // layers of these kinds rotate otherwise
@@ -127,9 +132,12 @@ func (lib *Library) loadMaps(fsys fs.FS) error {
 		if v.Wraps == "" {
 			continue
 		}
-		if v.inner = lib.Variants[v.As]; v.inner == nil || v.inner.Wraps != "" {
-			return v.keys["model_type"].file.Errorf("", "variant %s wraps %q, which is no variant of a decoder", v.ModelType, v.As)
+		for _, name := range v.inners() {
+			if in := lib.Variants[name]; in == nil || in.Wraps != "" {
+				return v.keys["model_type"].file.Errorf("", "variant %s wraps %q, which is no variant of a decoder", v.ModelType, name)
+			}
 		}
+		v.inner = lib.Variants[v.As]
 	}
 	return nil
 }
@@ -236,6 +244,37 @@ func addKeys(into map[string]placedKey, keys map[string]Key, f *kernel.File, at 
 		}
 	}
 	return nil
+}
+
+// inners are the variants that a wrapper may have inside.
+func (v *Variant) inners() []string { return append([]string{v.As}, v.Or...) }
+
+// either quotes words.
+func either(words []string) string {
+	quoted := make([]string, len(words))
+	for i, w := range words {
+		quoted[i] = strconv.Quote(w)
+	}
+	return strings.Join(quoted, " or ")
+}
+
+// unwrapped is a wrapper with the variant that the config has inside.
+func (lib *Library) unwrapped(v *Variant, tree *modelconf.Node) (*Variant, error) {
+	if v.Wraps == "" {
+		return v, nil
+	}
+	inner, ok := tree.Child(v.Wraps)
+	if !ok {
+		return nil, tree.Errorf("key %s is missing; model_type %s needs it", join(tree.Path(), v.Wraps), v.ModelType)
+	}
+	mt, _ := inner.Child("model_type")
+	s, _ := mt.Str()
+	if !slices.Contains(v.inners(), s) {
+		return nil, refuse(inner, "%s.model_type is %q; for model_type %s it must be %s", v.Wraps, s, v.ModelType, either(v.inners()))
+	}
+	out := *v
+	out.inner = lib.Variants[s]
+	return &out, nil
 }
 
 // mapped is the decoder's variant: v itself or what it wraps.

@@ -34,6 +34,9 @@ func Instantiate(lib *Library, cfg *modelconf.Config) (*Instance, error) {
 		}
 		return nil, refuse(n, "the checkpoint is quantised by %s, which is not supported yet", q.Method).For("quantization_config")
 	}
+	if v, err = lib.unwrapped(v, cfg.Tree); err != nil {
+		return nil, err
+	}
 	p, err := classify(v, cfg)
 	if err != nil {
 		return nil, err

@@ -36,8 +36,8 @@ type ropeSpec struct {
 }
 
 // rope reads the rotation in either spelling (rope_parameters, or rope_scaling and rope_theta beside it), of the model or of
-// each kind of layers, and computes the table "rope", the dim rot, the param rope_scale and, where the variant scales queries
-// by position, position_*.
+// each kind of layers, and computes the table "rope", the dim rot, the params rope_scale and attention_mscale and, where the
+// variant scales queries by position, position_*.
 func (p *point) rope(v *Variant, tree *modelconf.Node) error {
 	params, scaling := p.ropeAt["rope_parameters"], p.ropeAt["rope_scaling"]
 	if params != nil && scaling != nil {
@@ -119,11 +119,17 @@ func (p *point) rotation(v *Variant, params *modelconf.Node, kind string, tree *
 	if n := p.ropeAt["rotary_dim"]; n != nil {
 		share = r.read(n, 0) / float64(head)
 	}
+	if n, ok := at.dims[v.Rope.Rot]; ok {
+		share = float64(n) / float64(head)
+	}
 	s.partial = r.beside("partial_rotary_factor", share)
 	switch {
 	case s.partial == 0:
 		s.partial = 1
-	case v.Rope.Partial == 0 && s.partial != 1 && r.err == nil:
+	case v.Rope.Rot != "" && math.Abs(s.partial-share) > 1e-6 && r.err == nil:
+		n := r.at("partial_rotary_factor")
+		r.err = refuse(n, "%s is %s; %d of a head's %d dims are rotated", n.Path(), literal(n), at.dims[v.Rope.Rot], head)
+	case v.Rope.Partial == 0 && v.Rope.Rot == "" && s.partial != 1 && r.err == nil:
 		n := r.at("partial_rotary_factor")
 		r.err = refuse(n, "%s is %s; model_type %s rotates whole heads", n.Path(), literal(n), v.ModelType)
 	}
@@ -160,6 +166,7 @@ func (p *point) rotation(v *Variant, params *modelconf.Node, kind string, tree *
 	}
 	table, scale := s.table(int(rot), int(n))
 	into.dims["rot"], into.params["rope_scale"], into.tables["rope"] = rot, scale, len(p.consts)
+	into.params["attention_mscale"] = s.attentionScale()
 	name := "rope"
 	if kind != "" {
 		name += "." + kind
@@ -174,7 +181,7 @@ func (s *ropeSpec) dims(head int64) (rot, moving int64) {
 	if s.kind == "proportional" {
 		return head, 2 * (int64(s.partial*float64(head)) / 2)
 	}
-	rot = int64(float64(head) * s.partial)
+	rot = int64(float64(head)*s.partial + 1e-6)
 	return rot, rot
 }
 
@@ -335,4 +342,13 @@ func (s *ropeSpec) yarnScale() float64 {
 		return m(s.mscale) / m(s.mscaleAllDim)
 	}
 	return m(1)
+}
+
+// attentionScale is by how much scores of latent attention grow with a longer context.
+func (s *ropeSpec) attentionScale() float64 {
+	if s.mscaleAllDim == 0 || s.factor <= 1 {
+		return 1
+	}
+	m := 0.1*s.mscaleAllDim*math.Log(s.factor) + 1
+	return m * m
 }

@@ -68,6 +68,11 @@ func attention(a *args) func() {
 	c := &attn.Call{Config: cfg, Q: q.data, Y: y.data, Sinks: a.optFloats("sinks", cfg.Heads)}
 	c.K = a.kvPool("k_pool", plan.In, cfg.KVHeads, cfg.HeadDim)
 	c.V = a.kvPool("v_pool", plan.In, cfg.KVHeads, cfg.VDim)
+	return a.attend(c, q)
+}
+
+// attend takes where a step's rows and their pages are, and is what the attention kernels run.
+func (a *args) attend(c *attn.Call, q matrix) func() {
 	c.Positions, c.RowSeq = a.ints("positions", int64(q.max)), a.ints("row_seq", int64(q.max))
 	c.TableStride = a.stride("block_table")
 	c.Table = a.ints("block_table", a.b.Limits.Seqs*int64(c.TableStride))
@@ -76,7 +81,7 @@ func attention(a *args) func() {
 	}
 	scratch := a.dev.attention
 	for i := range scratch {
-		scratch[i].Grow(&cfg)
+		scratch[i].Grow(&c.Config)
 	}
 	pool := a.dev.pool
 	task := func(i, worker int) { c.Run(i, &scratch[worker]) }

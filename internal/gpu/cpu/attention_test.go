@@ -66,49 +66,52 @@ func (w *world) newPools() pools {
 	return p
 }
 
-// step appends and attends over the spans and gives y by span. The pools carry over.
-func (w *world) step(t *testing.T, d *Device, p pools, spans ...span) [][]float32 {
-	var q, k, v []float32
-	var pos, seq, slots []int32
+// rows are the rows of the spans, as a step has them.
+type rows struct {
+	w               *world
+	spans           []span
+	q, k, v         []float32
+	pos, seq, slots []int32
+}
+
+func (w *world) rows(spans []span) *rows {
+	x := &rows{w: w, spans: spans}
 	for i, s := range spans {
-		q = append(q, w.q[s.seq][s.lo*w.heads*w.kd:s.hi*w.heads*w.kd]...)
-		k = append(k, w.k[s.seq][s.lo*w.kv*w.kd:s.hi*w.kv*w.kd]...)
-		v = append(v, w.v[s.seq][s.lo*w.kv*w.vd:s.hi*w.kv*w.vd]...)
+		x.q = append(x.q, w.q[s.seq][s.lo*w.heads*w.kd:s.hi*w.heads*w.kd]...)
+		x.k = append(x.k, w.k[s.seq][s.lo*w.kv*w.kd:s.hi*w.kv*w.kd]...)
+		x.v = append(x.v, w.v[s.seq][s.lo*w.kv*w.vd:s.hi*w.kv*w.vd]...)
 		for at := s.lo; at < s.hi; at++ {
-			pos, seq = append(pos, int32(at)), append(seq, int32(i))
-			slots = append(slots, w.table[s.seq][at/pageSize]*pageSize+int32(at%pageSize))
+			x.pos, x.seq = append(x.pos, int32(at)), append(x.seq, int32(i))
+			x.slots = append(x.slots, w.table[s.seq][at/pageSize]*pageSize+int32(at%pageSize))
 		}
 	}
-	state := func(r *rig, param string, access plan.Access, data []byte, dim int) []byte {
-		axes := plan.Axes{ax("num_pages", w.pages), ax("page_size", pageSize), ax("kv_heads", w.kv), ax("dim", dim)}
-		dst := r.arg(param, access, w.dtype, "", int64(len(data)), axes)
-		copy(dst, data)
-		return dst
-	}
-	r := newRig(t, d, "kv_append", len(pos), len(spans), 0)
-	r.floats("k", plan.In, k, r.rows(), ax("n", w.kv*w.kd))
-	r.floats("v", plan.In, v, r.rows(), ax("n", w.kv*w.vd))
-	r.ints("slots", plan.In, r.rows(), slots...)
-	kp, vp := state(r, "k_pool", plan.InOut, p.k, w.kd), state(r, "v_pool", plan.InOut, p.v, w.vd)
-	r.attr("kv_heads", w.kv).attr("head_dim", w.kd).attr("v_dim", w.vd).run()
-	copy(p.k, kp)
-	copy(p.v, vp)
+	return x
+}
 
-	r = newRig(t, d, "attention", len(pos), len(spans), 0)
-	r.floats("q", plan.In, q, r.rows(), ax("n", w.heads*w.kd))
-	if w.sinks != nil {
-		r.floats("sinks", plan.In, w.sinks, ax("heads", w.heads))
-	}
-	state(r, "k_pool", plan.In, p.k, w.kd)
-	state(r, "v_pool", plan.In, p.v, w.vd)
-	r.ints("positions", plan.In, r.rows(), pos...)
-	r.ints("row_seq", plan.In, r.rows(), seq...)
+// rig is a launch over the rows.
+func (x *rows) rig(t *testing.T, d *Device, kernel string) *rig {
+	return newRig(t, d, kernel, len(x.pos), len(x.spans), 0)
+}
+
+// state binds a pool that holds data.
+func (x *rows) state(r *rig, param string, access plan.Access, data []byte, dim int) []byte {
+	axes := plan.Axes{ax("num_pages", x.w.pages), ax("page_size", pageSize), ax("kv_heads", x.w.kv), ax("dim", dim)}
+	dst := r.arg(param, access, x.w.dtype, "", int64(len(data)), axes)
+	copy(dst, data)
+	return dst
+}
+
+// places binds where the rows and their pages are.
+func (x *rows) places(r *rig) {
+	w := x.w
+	r.ints("positions", plan.In, r.rows(), x.pos...)
+	r.ints("row_seq", plan.In, r.rows(), x.seq...)
 	stride := int(r.b.Limits.Pages)
-	table := view[int32](r.arg("block_table", plan.In, tensor.I32, "", int64(4*(len(spans)+1)*stride), plan.Axes{ax("seqs", len(spans)+1), ax("pages", stride)}))
+	table := view[int32](r.arg("block_table", plan.In, tensor.I32, "", int64(4*(len(x.spans)+1)*stride), plan.Axes{ax("seqs", len(x.spans)+1), ax("pages", stride)}))
 	for i := range table {
 		table[i] = -1
 	}
-	for i, s := range spans {
+	for i, s := range x.spans {
 		// Pages behind the first row's window are gone.
 		gone := 0
 		if w.window > 0 {
@@ -116,18 +119,45 @@ func (w *world) step(t *testing.T, d *Device, p pools, spans ...span) [][]float3
 		}
 		copy(table[i*stride+gone:], w.table[s.seq][gone:])
 	}
-	y := r.floats("y", plan.Out, nil, r.rows(), ax("n", w.heads*w.vd))
-	r.attr("heads", w.heads).attr("kv_heads", w.kv).attr("head_dim", w.kd).attr("v_dim", w.vd)
-	r.attr("scale", 1/math.Sqrt(float64(w.kd))).attr("window", w.window).attr("softcap", w.softcap).run()
-	allPoison(t, "y", y[len(pos)*w.heads*w.vd:])
-	var out [][]float32
+}
+
+// cut gives y by span.
+func (x *rows) cut(t *testing.T, y []float32) (out [][]float32) {
+	width := x.w.heads * x.w.vd
+	allPoison(t, "y", y[len(x.pos)*width:])
 	at := 0
-	for _, s := range spans {
-		n := (s.hi - s.lo) * w.heads * w.vd
+	for _, s := range x.spans {
+		n := (s.hi - s.lo) * width
 		out = append(out, slices.Clone(y[at:at+n]))
 		at += n
 	}
 	return out
+}
+
+// step appends and attends over the spans and gives y by span. The pools carry over.
+func (w *world) step(t *testing.T, d *Device, p pools, spans ...span) [][]float32 {
+	x := w.rows(spans)
+	r := x.rig(t, d, "kv_append")
+	r.floats("k", plan.In, x.k, r.rows(), ax("n", w.kv*w.kd))
+	r.floats("v", plan.In, x.v, r.rows(), ax("n", w.kv*w.vd))
+	r.ints("slots", plan.In, r.rows(), x.slots...)
+	kp, vp := x.state(r, "k_pool", plan.InOut, p.k, w.kd), x.state(r, "v_pool", plan.InOut, p.v, w.vd)
+	r.attr("kv_heads", w.kv).attr("head_dim", w.kd).attr("v_dim", w.vd).run()
+	copy(p.k, kp)
+	copy(p.v, vp)
+
+	r = x.rig(t, d, "attention")
+	r.floats("q", plan.In, x.q, r.rows(), ax("n", w.heads*w.kd))
+	if w.sinks != nil {
+		r.floats("sinks", plan.In, w.sinks, ax("heads", w.heads))
+	}
+	x.state(r, "k_pool", plan.In, p.k, w.kd)
+	x.state(r, "v_pool", plan.In, p.v, w.vd)
+	x.places(r)
+	y := r.floats("y", plan.Out, nil, r.rows(), ax("n", w.heads*w.vd))
+	r.attr("heads", w.heads).attr("kv_heads", w.kv).attr("head_dim", w.kd).attr("v_dim", w.vd)
+	r.attr("scale", 1/math.Sqrt(float64(w.kd))).attr("window", w.window).attr("softcap", w.softcap).run()
+	return x.cut(t, y)
 }
 
 // stored is x after the pool's rounding.
@@ -215,46 +245,47 @@ func worlds() map[string]*world {
 func TestAttention(t *testing.T) {
 	eachPath(t, func(t *testing.T, d *Device) {
 		for name, w := range worlds() {
-			t.Run(name, func(t *testing.T) {
-				var all []span
-				for s := range w.table {
-					all = append(all, span{s, 0, len(w.q[s]) / (w.heads * w.kd)})
-				}
-				whole := w.step(t, d, w.newPools(), all...)
-				for i, s := range all {
-					near(t, fmt.Sprintf("sequence %d", i), whole[i], w.want(s), tolAttention)
-				}
-
-				// The same rows one by one, and in ragged steps beside other sequences, give the same bits.
-				s0 := all[0]
-				p := w.newPools()
-				var alone []float32
-				for at := range s0.hi {
-					alone = append(alone, w.step(t, d, p, span{0, at, at + 1})[0]...)
-				}
-				sameBits(t, "row by row", alone, whole[0])
-				if len(all) < 2 {
-					return
-				}
-				p = w.newPools()
-				var ragged [2][]float32
-				at := [2]int{}
-				for _, n := range [][2]int{{5, 1}, {1, 7}, {30, 1}, {1, 1}, {1000, 1000}} {
-					var spans []span
-					for s := range 2 {
-						hi := min(at[s]+n[s], all[s].hi)
-						spans = append(spans, span{s, at[s], hi})
-						at[s] = hi
-					}
-					for s, y := range w.step(t, d, p, spans...) {
-						ragged[s] = append(ragged[s], y...)
-					}
-				}
-				sameBits(t, "ragged 0", ragged[0], whole[0])
-				sameBits(t, "ragged 1", ragged[1], whole[1])
-			})
+			t.Run(name, func(t *testing.T) { w.check(t, d, w.step) })
 		}
 	})
+}
+
+// check holds a step's rows against their twin; one by one, and in ragged steps beside other sequences, they give the same bits.
+func (w *world) check(t *testing.T, d *Device, step func(*testing.T, *Device, pools, ...span) [][]float32) {
+	var all []span
+	for s := range w.table {
+		all = append(all, span{s, 0, len(w.q[s]) / (w.heads * w.kd)})
+	}
+	whole := step(t, d, w.newPools(), all...)
+	for i, s := range all {
+		near(t, fmt.Sprintf("sequence %d", i), whole[i], w.want(s), tolAttention)
+	}
+	s0 := all[0]
+	p := w.newPools()
+	var alone []float32
+	for at := range s0.hi {
+		alone = append(alone, step(t, d, p, span{0, at, at + 1})[0]...)
+	}
+	sameBits(t, "row by row", alone, whole[0])
+	if len(all) < 2 {
+		return
+	}
+	p = w.newPools()
+	var ragged [2][]float32
+	at := [2]int{}
+	for _, n := range [][2]int{{5, 1}, {1, 7}, {30, 1}, {1, 1}, {1000, 1000}} {
+		var spans []span
+		for s := range 2 {
+			hi := min(at[s]+n[s], all[s].hi)
+			spans = append(spans, span{s, at[s], hi})
+			at[s] = hi
+		}
+		for s, y := range step(t, d, p, spans...) {
+			ragged[s] = append(ragged[s], y...)
+		}
+	}
+	sameBits(t, "ragged 0", ragged[0], whole[0])
+	sameBits(t, "ragged 1", ragged[1], whole[1])
 }
 
 // Pages and slots outside the pool are errors with the launch's name, and write nothing.

@@ -76,6 +76,22 @@ func split(a *args) func() {
 	return func() { r.run(x.rows() * groups) }
 }
 
+// join puts groups of a and b elements together.
+func join(a *args) func() {
+	groups, na, nb := a.size("groups", 1), a.size("a"), a.size("b")
+	x0 := a.acts("x0", plan.In, groups*na)
+	x1 := a.actsLike(x0, "x1", plan.In, groups*nb)
+	y := a.actsLike(x0, "y", plan.Out, groups*(na+nb))
+	n := na + nb
+	r := a.dev.region(n, func(lo, hi, _ int) {
+		for i := lo; i < hi; i++ {
+			copy(y.data[i*n:i*n+na], x0.data[i*na:])
+			copy(y.data[i*n+na:(i+1)*n], x1.data[i*nb:])
+		}
+	})
+	return func() { r.run(y.rows() * groups) }
+}
+
 func gatherRows(a *args) func() {
 	x := a.acts("x", plan.In, 0)
 	y := a.acts("y", plan.Out, x.n)

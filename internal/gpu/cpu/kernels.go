@@ -28,10 +28,13 @@ var table = map[string]kernel{
 	"add_rms_norm":   {addRMSNorm, nil},
 	"l2_norm":        {l2Norm, []string{"x", "y"}},
 	"gated_norm":     {gatedNorm, []string{"x", "y", "z", "y"}},
+	"group_linear":   {groupLinear, nil},
+	"group_mul":      {groupMul, nil},
 	"glu":            {glu, []string{"g", "y", "u", "y"}},
 	"act":            {act, []string{"x", "y"}},
 	"gate":           {gate, nil},
 	"split":          {split, nil},
+	"join":           {join, nil},
 	"add":            {add, nil},
 	"rope_angles":    {ropeAngles, nil},
 	"rope":           {rope, nil},
@@ -45,6 +48,9 @@ var table = map[string]kernel{
 	"delta_rule":     {deltaRule, nil},
 	"ssd":            {ssd, nil},
 	"gather_rows":    {gatherRows, nil},
+
+	"append":           {appendRows, nil},
+	"latent_attention": {latentAttention, nil},
 }
 
 // Bind finds the launch's kernel, checks names, element types, axes, access and overlap of its arguments and its

@@ -165,6 +165,16 @@ func rowCases() []rowCase {
 				}
 			}
 		}})
+	cs = append(cs, rowCase{name: "join", kernel: "join", attrs: attrs{"groups": 3, "a": 5, "b": 2}, in: map[string]int{"x0": 15, "x1": 6},
+		out: map[string]int{"y": 21}, twin: func(r *row) {
+			for i := range r.v["y"] {
+				if g, at := i/7, i%7; at < 5 {
+					r.v["y"][i] = r.v["x0"][g*5+at]
+				} else {
+					r.v["y"][i] = r.v["x1"][g*2+at-5]
+				}
+			}
+		}})
 	cs = append(cs, rowCase{name: "position_scale", kernel: "position_scale", attrs: attrs{"beta": 0.1, "period": 8}, io: map[string]int{"x": 40},
 		pos: true, tol: tolOnce, twin: func(r *row) {
 			for i := range r.v["x"] {

@@ -22,6 +22,7 @@ type Config struct {
 	HeadDim, VDim  int
 	Scale, Softcap float32 // Scale > 0; Softcap 0: none, else scores are Softcap*tanh(score/Softcap)
 	Window         int     // keys that a row sees, its own included; 0: all
+	Latent         bool    // V is the first VDim dims of K, which has one head for all; then KVHeads only cuts the work
 	PageSize       int     // slots in a page, a multiple of Block
 	Level          vec.Level
 }
@@ -80,6 +81,11 @@ func (c *Call) segment(t *tile, head, seg int, w *Scratch) {
 		blocks := (keys + Block - 1) / Block
 		for b := range blocks {
 			at := c.find(table, start+b*Block)
+			if c.Latent {
+				w.kb[b] = c.K.block(c.Level, at, 0, w.k[b*Block*c.HeadDim:])
+				w.vb[b] = transpose(w.v[b*Block*c.VDim:], w.kb[b], c.VDim)
+				continue
+			}
 			w.kb[b] = c.K.block(c.Level, at, head, w.k[b*Block*c.HeadDim:])
 			w.vb[b] = c.V.block(c.Level, at, head, w.v[b*Block*c.VDim:])
 		}
@@ -138,7 +144,7 @@ func (c *Call) table(t *tile) []int32 {
 func (c *Call) find(table []int32, pos int) int {
 	page := int(table[pos/c.PageSize])
 	at := page*(c.PageSize/Block) + pos%c.PageSize/Block
-	if page < 0 || at >= c.K.blocks() || at >= c.V.blocks() {
+	if page < 0 || at >= c.K.blocks() || !c.Latent && at >= c.V.blocks() {
 		panic(fmt.Sprintf("page %d is not in the pool", page))
 	}
 	return at

@@ -97,3 +97,13 @@ func (p *Pool) block(l vec.Level, block, head int, tmp []float32) []float32 {
 	}
 	return tmp[:n]
 }
+
+// transpose makes a block of values [16][dim] of the first dims of a block of keys [head_dim][16].
+func transpose(v, k []float32, dim int) []float32 {
+	for d := range dim {
+		for j, x := range k[d*Block : (d+1)*Block] {
+			v[j*dim+d] = x
+		}
+	}
+	return v[:Block*dim]
+}

@@ -64,3 +64,13 @@ type ExpertsCall struct {
 	Act     vec.Act
 	Compute Compute
 }
+
+// GroupCall is a block-diagonal product: y_g = x_g w_gᵀ for each group g of a row.
+type GroupCall struct {
+	X       []float32 // [Rows, Groups·K]
+	Rows    int
+	Groups  int
+	W       Weight    // [N, K]; Data holds the matrices of all groups
+	Y       []float32 // [Rows, Groups·N]
+	Compute Compute
+}

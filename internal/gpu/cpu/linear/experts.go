@@ -26,9 +26,9 @@ func Experts(p Pool, s *Scratch, c *ExpertsCall) {
 	m.x, m.y = grow(m.x, n*width), grow(m.y, n*width)
 	m.pair, m.h = grow(m.pair, n*c.GateUp.N), grow(m.h, n*inner)
 	s.sortByExpert(c)
-	s.experts(p, c, c.GateUp, m.x, m.pair)
+	s.stacked(p, c.GateUp, c.Experts, c.Compute, m.x, m.pair)
 	s.each(p, n, inner, s.gluTask)
-	s.experts(p, c, c.Down, m.h, m.y)
+	s.stacked(p, c.Down, c.Experts, c.Compute, m.h, m.y)
 	s.each(p, c.Rows, c.Slots*width, s.sumTask)
 	m.call = nil
 }
@@ -55,18 +55,18 @@ func (s *Scratch) sortByExpert(c *ExpertsCall) {
 	m.first[0] = 0
 }
 
-// experts multiplies the slot-rows of each expert with its matrix of w.
-func (s *Scratch) experts(p Pool, c *ExpertsCall, w Weight, x, y []float32) {
+// stacked multiplies rows that are sorted by matrix (m.first says where each matrix's begin) with their matrix of w.
+func (s *Scratch) stacked(p Pool, w Weight, count int, compute Compute, x, y []float32) {
 	s.act, s.mode = vec.None, Store
 	s.begin(x, w.K)
-	s.addMat(w, c.Compute, nil, y)
+	s.addMat(w, compute, nil, y)
 	most, busy := 0, 0
-	for e := range c.Experts {
+	for e := range count {
 		rows := int(s.moe.first[e+1] - s.moe.first[e])
 		most, busy = max(most, s.rows(rows)), busy+min(rows, 1)
 	}
 	strip, limit := s.cut(s.mats, most, busy)
-	for e := range c.Experts {
+	for e := range count {
 		row, end := s.rows(int(s.moe.first[e])), s.rows(int(s.moe.first[e+1]))
 		s.addSpans(row, end-row, limit, e)
 	}
