@@ -16,8 +16,8 @@ fuzz:    ## fuzz every target for a few seconds
 	sh tools/ci/fuzz.sh 5s
 goldens: ## rewrite golden files (look at the diff before you commit it)
 	grep -rl --include=*_test.go "\"update\"" internal | xargs -n1 dirname | sort -u | sed "s|^|./|" | xargs -I{} go test {} -update
-kernels: ## compile the kernels of every CUDA class (needs nvcc 13.0)
-	go run ./cmd/kbuild hopper
+kernels: ## compile the kernels of every class (needs nvcc 13.0 and clang-19)
+	go run ./cmd/kbuild
 bench:   ## run the Go benchmarks
 	go test -run '^$$' -bench . -benchmem ./internal/...
 ci:      ## what continuous integration runs

@@ -91,7 +91,9 @@ func treeFindings() []finding {
 	if err != nil {
 		return []finding{{what: "kernels", problem: err}}
 	}
-	list := []finding{{what: "hardware classes", value: strings.Join(slices.Sorted(maps.Keys(tree.Classes)), ", ")}}
+	carried := finding{what: "kernels"}
+	carried.value, carried.problem = carriedHardware(kernels.FS)
+	list := []finding{{what: "hardware classes", value: strings.Join(slices.Sorted(maps.Keys(tree.Classes)), ", ")}, carried}
 	lib, err := circuit.LoadLibrary(kernels.FS)
 	if err != nil {
 		return append(list, finding{what: "circuits", problem: err})

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/metrale/metrale/internal/diag"
+	"github.com/metrale/metrale/kernels"
 )
 
 // Version is set by the release build; a build from a checkout says so.
@@ -74,7 +75,7 @@ func newRoot(env environment) *cobra.Command {
 	}
 	root.SetVersionTemplate("met {{.Version}}\n")
 	root.SetFlagErrorFunc(suggestFlag)
-	root.AddCommand(newServeCmd(env), newChatCmd(env), newListCmd(env), newDoctorCmd(env), newCircuitCmd(), newEvalCmd(env), newVersionCmd())
+	root.AddCommand(newServeCmd(env), newChatCmd(env), newListCmd(env), newDoctorCmd(env), newCircuitCmd(), newKernelsCmd(), newEvalCmd(env), newVersionCmd())
 	return root
 }
 
@@ -93,9 +94,13 @@ func group(cmd *cobra.Command, args []string) error {
 
 func newVersionCmd() *cobra.Command {
 	return &cobra.Command{
-		Use: "version", Short: "Print the version", Args: cobra.NoArgs,
+		Use: "version", Short: "Print the version and the hardware that this binary has kernels for", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintln(cmd.OutOrStdout(), "met", Version)
+			hardware, err := carriedHardware(kernels.FS)
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "met %s\nkernels: %s\n", Version, hardware)
 			return err
 		},
 	}

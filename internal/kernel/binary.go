@@ -80,6 +80,36 @@ func (x *Index) Object(target, module string) *Object {
 	return x.Modules[module]
 }
 
+// Entry is a compiled entry of a module.
+type Entry struct {
+	Module, Name string
+	Usage        Usage
+}
+
+// Entries are those that a target's kernel can launch.
+func (x *Index) Entries(t *Target, k *Kernel) []Entry {
+	found := map[[2]string]Usage{}
+	for _, s := range k.symbols() {
+		for m := range t.Modules {
+			o := x.Object(t.Name(), m)
+			if o == nil || !match(s.module, m) {
+				continue
+			}
+			for e, u := range o.Entries {
+				if match(s.entry, e) {
+					found[[2]string{m, e}] = u
+				}
+			}
+		}
+	}
+	var out []Entry
+	for key, u := range found {
+		out = append(out, Entry{key[0], key[1], u})
+	}
+	slices.SortFunc(out, func(a, b Entry) int { return strings.Compare(a.Module+"\x00"+a.Name, b.Module+"\x00"+b.Name) })
+	return out
+}
+
 // Code reads the compiled modules of a target. It is safe for concurrent use.
 type Code struct {
 	Target *Target
