@@ -103,7 +103,8 @@ func (f *circuitFlags) compile(path string) (*compiled, error) {
 	if _, ok := out.library.Tree.Classes[f.class]; !ok {
 		return nil, diag.Errorf(diag.Invalid, "--class %s: known classes are %s", f.class, strings.Join(slices.Sorted(maps.Keys(out.library.Tree.Classes)), ", ")).For("class")
 	}
-	limits := plan.Limits{Rows: f.rows, Seqs: f.seqs, Outs: f.outs, PageSize: pageSize, Pages: (f.context + pageSize - 1) / pageSize}
+	size := pageSizeOf(out.library, f.class)
+	limits := plan.Limits{Rows: f.rows, Seqs: f.seqs, Outs: f.outs, PageSize: size, Pages: (f.context + size - 1) / size}
 	if limits.Seqs == 0 {
 		limits.Seqs = limits.Rows
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/metrale/metrale/internal/circuit"
 	"github.com/metrale/metrale/internal/gpu/cpu"
+	"github.com/metrale/metrale/internal/gpu/cuda"
 	"github.com/metrale/metrale/internal/kernel"
 	"github.com/metrale/metrale/kernels"
 )
@@ -38,6 +39,7 @@ type finding struct {
 func doctor(out io.Writer, env environment) error {
 	findings := []finding{{what: "met", value: fmt.Sprintf("%s, %s, %s/%s", Version, runtime.Version(), runtime.GOOS, runtime.GOARCH)}}
 	findings = append(findings, cpuFindings(env)...)
+	findings = append(findings, cudaFindings("")...)
 	findings = append(findings, cacheFinding(env))
 	findings = append(findings, treeFindings()...)
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
@@ -66,6 +68,31 @@ func cpuFindings(env environment) []finding {
 		memory.problem = errors.New("the machine does not tell how much there is")
 	}
 	return []finding{{what: "cpu", value: dev.Info().Name}, memory}
+}
+
+// cudaFindings are the driver and its devices with the class of each. That there is none is no problem.
+func cudaFindings(library string) []finding {
+	system, err := cuda.Query(library)
+	if err != nil {
+		return []finding{{what: "cuda", value: "not used: " + err.Error()}}
+	}
+	list := []finding{{what: "cuda", value: fmt.Sprintf("driver %s, %d devices", system.Version, len(system.Devices))}}
+	tree, err := kernel.Load(kernels.FS)
+	if err != nil {
+		return list // treeFindings says it
+	}
+	for _, d := range system.Devices {
+		f := finding{what: fmt.Sprintf("cuda:%d", d.Ordinal), value: fmt.Sprintf("%s, cc %d.%d, %s", d.Name, d.Capability/10, d.Capability%10, byteCount(d.Memory))}
+		class, _, err := (&deviceFlags{}).target(tree, &d)
+		switch {
+		case err != nil:
+			f.value += "; not used: " + err.Error()
+		default:
+			f.value += ", class " + class.Name
+		}
+		list = append(list, f)
+	}
+	return list
 }
 
 func cacheFinding(env environment) finding {

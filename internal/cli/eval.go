@@ -27,8 +27,9 @@ func newEvalCmd(env environment) *cobra.Command {
 }
 
 func newEvalLogitsCmd(env environment) *cobra.Command {
-	var ids, out, compute, device, simd string
-	var greedy, chunk, threads int
+	var ids, out, compute string
+	var greedy, chunk int
+	var device deviceFlags
 	var noFusion bool
 	cmd := &cobra.Command{
 		Use:   "logits <path | file.gguf> --ids 1,2,3 --out FILE",
@@ -46,14 +47,15 @@ Computes in float32 unless --compute says otherwise.`,
 			switch {
 			case out == "":
 				return diag.Errorf(diag.Invalid, "--out is missing: the file to write").For("out")
-			case threads < 0:
-				return diag.Errorf(diag.Invalid, "--threads %d: must not be negative", threads).For("threads")
 			case greedy < 0:
 				return diag.Errorf(diag.Invalid, "--greedy %d: must not be negative", greedy).For("greedy")
 			case chunk < 0:
 				return diag.Errorf(diag.Invalid, "--chunk %d: must not be negative", chunk).For("chunk")
 			}
-			dev, err := openDevice(device, threads, simd)
+			if err := device.check(); err != nil {
+				return err
+			}
+			dev, err := device.open(cmd.ErrOrStderr())
 			if err != nil {
 				return err
 			}
@@ -69,10 +71,11 @@ Computes in float32 unless --compute says otherwise.`,
 				rows = min(rows, int64(chunk))
 			}
 			rows = min(rows, 512)
-			pages := (tokens + pageSize - 1) / pageSize
+			size := c.pageSize(dev.Info().Class)
+			pages := (tokens + size - 1) / size
 			m, err := c.load(cmd.Context(), modelOptions{
-				device: dev, compute: compute, kv: tensor.F32, noFusion: noFusion,
-				limits: plan.Limits{Rows: rows, Seqs: 1, Outs: rows, PageSize: pageSize, Pages: pages}, pages: int(pages), slots: 1,
+				device: dev, compute: compute, kv: tensor.F32, noFusion: noFusion, eager: device.eager,
+				limits: plan.Limits{Rows: rows, Seqs: 1, Outs: rows, PageSize: size, Pages: pages}, pages: int(pages), slots: 1,
 			})
 			if err != nil {
 				return err
@@ -91,9 +94,7 @@ Computes in float32 unless --compute says otherwise.`,
 	f.IntVar(&greedy, "greedy", 0, "continue greedily by so many tokens")
 	f.IntVar(&chunk, "chunk", 0, "feed the prompt in chunks of so many tokens (0: as large as fit)")
 	f.StringVar(&compute, "compute", circuit.Float32, "float32, or declared: the precision that serving uses")
-	f.StringVar(&device, "device", "cpu", "device that computes")
-	f.StringVar(&simd, "cpu-path", env.cpuPath, "SIMD path: avx512, avx2 or go (default: the best of this processor)")
-	f.IntVar(&threads, "threads", 0, "CPU threads (0: all)")
+	device.add(f, env, "cpu")
 	f.BoolVar(&noFusion, "no-fusion", false, "lower every op alone, by the reference rules")
 	return cmd
 }

@@ -6,19 +6,14 @@ import (
 	"context"
 
 	"github.com/metrale/metrale/internal/circuit"
-	"github.com/metrale/metrale/internal/diag"
 	"github.com/metrale/metrale/internal/exec"
 	"github.com/metrale/metrale/internal/gpu"
-	"github.com/metrale/metrale/internal/gpu/cpu"
 	"github.com/metrale/metrale/internal/modelconf"
 	"github.com/metrale/metrale/internal/plan"
 	"github.com/metrale/metrale/internal/tensor"
 	"github.com/metrale/metrale/internal/weights"
 	"github.com/metrale/metrale/kernels"
 )
-
-// pageSize is the number of tokens in a KV page.
-const pageSize = 16
 
 // checkpoint is a model's files, opened and understood, before anything is computed.
 type checkpoint struct {
@@ -72,39 +67,47 @@ type modelOptions struct {
 	pages    int // KV pages in all
 	slots    int // recurrent-state slots in all
 	noFusion bool
+	eager    bool
 	progress func(done, total int64)
 }
 
 // model is a checkpoint on a device.
 type model struct {
 	*exec.Model
-	plan *plan.Plan
+	plan *plan.Plan // of the largest row bucket
 }
 
-// openDevice opens a device by name; simd is the CPU's path, "" for the best.
-func openDevice(name string, threads int, simd string) (gpu.Device, error) {
-	if name != "cpu" {
-		return nil, diag.Errorf(diag.Unsupported, "no device %q: this build has cpu", name).For("device")
-	}
-	return cpu.Open(cpu.Options{Threads: threads, Path: simd})
-}
-
-// lower compiles the checkpoint's circuit for a device.
-func (c *checkpoint) lower(o modelOptions) (*plan.Plan, error) {
+// lower compiles the checkpoint's circuit for a device, for steps of at most rows rows.
+func (c *checkpoint) lower(o modelOptions, rows int64) (*plan.Plan, error) {
+	o.limits.Rows, o.limits.Seqs, o.limits.Outs = rows, min(o.limits.Seqs, rows), min(o.limits.Outs, rows)
 	return c.instance.Lower(c.library, catalog{c.store}, circuit.Options{Class: o.device.Info().Class, Compute: o.compute, KV: o.kv, Limits: o.limits, NoFusion: o.noFusion})
 }
 
-// load lowers the circuit, and loads and binds the plan.
+// load lowers the circuit once a row bucket, and loads and binds the plans.
 func (c *checkpoint) load(ctx context.Context, o modelOptions) (*model, error) {
-	p, err := c.lower(o)
+	var plans []*plan.Plan
+	for _, rows := range rowBuckets(o.device, o.limits.Rows) {
+		p, err := c.lower(o, rows)
+		if err != nil {
+			return nil, err
+		}
+		plans = append(plans, p)
+	}
+	m, err := exec.Load(ctx, exec.Options{Device: o.device, Plans: plans, Store: c.store, NumPages: o.pages, NumSlots: o.slots, Progress: o.progress, Eager: o.eager})
 	if err != nil {
 		return nil, err
 	}
-	m, err := exec.Load(ctx, exec.Options{Device: o.device, Plans: []*plan.Plan{p}, Store: c.store, NumPages: o.pages, NumSlots: o.slots, Progress: o.progress})
-	if err != nil {
-		return nil, err
+	return &model{m, plans[len(plans)-1]}, nil
+}
+
+// pageSize is the number of tokens in a KV page of a class.
+func (c *checkpoint) pageSize(class string) int64 { return pageSizeOf(c.library, class) }
+
+func pageSizeOf(l *circuit.Library, class string) int64 {
+	if k := l.Tree.Classes[class]; k != nil && k.Defaults.PageSize > 0 {
+		return k.Defaults.PageSize
 	}
-	return &model{m, p}, nil
+	return 16
 }
 
 // catalog shows a store's tensors to the compiler.

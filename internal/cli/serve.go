@@ -25,16 +25,16 @@ import (
 
 // serveFlags are the flags of `met serve`, in the book's names.
 type serveFlags struct {
-	modelFromPath, modelName, cacheDir, gguf     string
-	bind                                         string
-	port                                         int
-	maxSeqLen, maxBatch, maxPrefill, maxNumSeqs  int
-	memoryUtilization                            float64
-	kvDType, compute, device, cpuPath, scheduler string
-	threads                                      int
-	noFusion, requireAuth, verbose               bool
-	authToken, authTokensFile                    string
-	drain                                        time.Duration
+	modelFromPath, modelName, cacheDir, gguf    string
+	bind                                        string
+	port                                        int
+	maxSeqLen, maxBatch, maxPrefill, maxNumSeqs int
+	memoryUtilization                           float64
+	deviceFlags
+	kvDType, compute, scheduler    string
+	noFusion, requireAuth, verbose bool
+	authToken, authTokensFile      string
+	drain                          time.Duration
 }
 
 func (f *serveFlags) add(fs *pflag.FlagSet, env environment) {
@@ -52,10 +52,8 @@ func (f *serveFlags) add(fs *pflag.FlagSet, env environment) {
 	fs.Float64Var(&f.memoryUtilization, "gpu-memory-utilization", 0.90, "share of the device's memory that may be claimed")
 	fs.StringVar(&f.kvDType, "kv-cache-dtype", "", "element type of cached keys and values: f16, bf16 or f32 (default: the device's)")
 	fs.StringVar(&f.compute, "compute", circuit.Declared, "declared: the precision of the checkpoint; float32: as a reference computes")
-	fs.StringVar(&f.device, "device", "cpu", "device that computes")
+	f.deviceFlags.add(fs, env, "auto")
 	fs.StringVar(&f.scheduler, "scheduler", "fifo", "scheduling policy")
-	fs.IntVar(&f.threads, "threads", 0, "CPU threads (0: all)")
-	fs.StringVar(&f.cpuPath, "cpu-path", env.cpuPath, "SIMD path: avx512, avx2 or go (default: the best of this processor)")
 	fs.BoolVar(&f.noFusion, "no-fusion", false, "lower every op alone, by the reference rules")
 	fs.BoolVar(&f.requireAuth, "require-auth", false, "ask for a bearer token")
 	fs.StringVar(&f.authToken, "auth-token", "", "the token that --require-auth accepts")
@@ -108,15 +106,16 @@ func (f *serveFlags) check(fs *pflag.FlagSet) error {
 		{"max-prefill-tokens", f.maxPrefill < 1 || f.maxPrefill > 1<<20, "1 to 1048576"},
 		{"max-num-seqs", f.maxNumSeqs < 1, "at least 1"},
 		{"gpu-memory-utilization", !(f.memoryUtilization > 0 && f.memoryUtilization <= 1), "above 0, at most 1"},
-		{"threads", f.threads < 0, "at least 0"},
 		{"scheduler", f.scheduler != "fifo", "fifo"},
 		{"compute", f.compute != circuit.Declared && f.compute != circuit.Float32, "declared or float32"},
 		{"kv-cache-dtype", !slices.Contains([]string{"", "f16", "bf16", "f32"}, f.kvDType), "f16, bf16 or f32"},
-		{"device", f.device != "cpu", "cpu: this build has no other"},
 	} {
 		if c.bad {
 			return diag.Errorf(diag.Invalid, "--%s %s: want %s", c.flag, fs.Lookup(c.flag).Value, c.want).For(c.flag)
 		}
+	}
+	if err := f.deviceFlags.check(); err != nil {
+		return err
 	}
 	switch given := f.authToken != "" || f.authTokensFile != ""; {
 	case f.requireAuth && !given:
@@ -155,13 +154,14 @@ type serving struct {
 	ready func(url string) // called once, when the model answers
 }
 
-// run serves until ctx ends. The port answers 503 while the model loads.
+// run serves until ctx ends, or the device is lost: then every request has failed, and the process ends with the exit status of
+// diag.DeviceLost. The port answers 503 while the model loads.
 func (s *serving) run(ctx context.Context) error {
 	tokens, err := s.flags.tokens()
 	if err != nil {
 		return err
 	}
-	dev, err := openDevice(s.flags.device, s.flags.threads, s.flags.cpuPath)
+	dev, err := s.flags.open(s.log)
 	if err != nil {
 		return err
 	}
@@ -188,17 +188,24 @@ func (s *serving) run(ctx context.Context) error {
 	srv.Ready(m)
 	s.ready("http://" + listener.Addr().String())
 
+	var lost error
 	select {
 	case err = <-ended:
+		return errors.Join(err, m.Engine.Close())
 	case <-ctx.Done():
-		grace, cancel := context.WithTimeout(context.Background(), s.flags.drain)
-		err = srv.Shutdown(grace)
-		cancel()
-		if errors.Is(err, context.DeadlineExceeded) {
-			fmt.Fprintf(s.log, "met: requests were still running after %v\n", s.flags.drain)
-			err = nil
-		}
-		<-ended
+	case lost = <-m.Engine.Lost():
+	}
+	grace, cancel := context.WithTimeout(context.Background(), s.flags.drain)
+	err = srv.Shutdown(grace)
+	cancel()
+	if errors.Is(err, context.DeadlineExceeded) {
+		fmt.Fprintf(s.log, "met: requests were still running after %v\n", s.flags.drain)
+		err = nil
+	}
+	<-ended
+	if lost != nil {
+		m.Engine.Close() // whatever it says follows from the loss
+		return lost
 	}
 	return errors.Join(err, m.Engine.Close())
 }

@@ -28,6 +28,9 @@ import (
 // defaultContext bounds --max-seq-len when it is not given.
 const defaultContext = 32768
 
+// reserve is what a GPU's driver may take beside our buffers: code, graphs, local memory.
+const reserve = 512 << 20
+
 // gcPercent keeps the garbage of parsing a checkpoint, and of serving, small beside the weights; a step makes none.
 const gcPercent = 40
 
@@ -68,7 +71,7 @@ func (s *serving) load(ctx context.Context, dev gpu.Device) (*server.Model, erro
 	f := &s.flags
 	vocab := min(m.Limits().Vocab, tok.VocabSize())
 	e, err := engine.New(m, engine.Options{MaxBatch: f.maxBatch, MaxQueue: f.maxNumSeqs, MaxPrefillTokens: f.maxPrefill,
-		MaxContext: int(o.limits.Pages * pageSize), Vocab: vocab})
+		MaxContext: int(o.limits.Pages * o.limits.PageSize), Vocab: vocab})
 	if err != nil {
 		m.Close()
 		return nil, err
@@ -77,7 +80,7 @@ func (s *serving) load(ctx context.Context, dev gpu.Device) (*server.Model, erro
 	return &server.Model{
 		Name: s.name(), Created: time.Now(), Engine: e, Tokenizer: tok, Template: template, EOS: endTokens(&g, tok), Vocab: vocab,
 		Defaults: openai.Defaults{Temperature: g.Temperature, TopP: g.TopP, MinP: g.MinP, RepetitionPenalty: g.RepetitionPenalty, TopK: g.TopK},
-		PageSize: pageSize, MaxSequences: f.maxBatch + f.maxNumSeqs, Fingerprint: "met-" + m.plan.Digest()[:12],
+		PageSize: int(o.limits.PageSize), MaxSequences: f.maxBatch + f.maxNumSeqs, Fingerprint: "met-" + m.plan.Digest()[:12],
 	}, nil
 }
 
@@ -134,10 +137,11 @@ func (s *serving) fit(c *checkpoint, dev gpu.Device) (modelOptions, error) {
 	case length > longest:
 		return modelOptions{}, diag.Errorf(diag.Invalid, "--max-seq-len %d: the model was made for %d tokens", length, longest).For("max-seq-len")
 	}
+	size := c.pageSize(dev.Info().Class)
 	rows := int64(max(f.maxPrefill, f.maxBatch))
-	o := modelOptions{device: dev, compute: f.compute, kv: kv, noFusion: f.noFusion, slots: f.maxBatch,
-		limits: plan.Limits{Rows: rows, Seqs: int64(f.maxBatch), Outs: min(rows, int64(max(f.maxBatch, 16))), PageSize: pageSize, Pages: pagesFor(length)}}
-	p, err := c.lower(o)
+	o := modelOptions{device: dev, compute: f.compute, kv: kv, noFusion: f.noFusion, eager: f.eager, slots: f.maxBatch,
+		limits: plan.Limits{Rows: rows, Seqs: int64(f.maxBatch), Outs: min(rows, int64(max(f.maxBatch, 16))), PageSize: size, Pages: (length + size - 1) / size}}
+	p, err := c.lower(o, rows)
 	if err != nil {
 		return modelOptions{}, err
 	}
@@ -146,7 +150,11 @@ func (s *serving) fit(c *checkpoint, dev gpu.Device) (modelOptions, error) {
 		return modelOptions{}, err
 	}
 	page, slot := stateBytes(p)
-	budget := int64(f.memoryUtilization*float64(dev.Info().Memory)) - packed - p.Arena - slot*int64(o.slots)
+	claim := int64(f.memoryUtilization * float64(dev.Info().Memory))
+	if free := dev.Info().Free; free > 0 {
+		claim = min(claim, free-reserve)
+	}
+	budget := claim - packed - p.Arena - slot*int64(o.slots)
 	pages := o.limits.Pages * int64(f.maxBatch)
 	if page > 0 {
 		pages = min(pages, budget/page)
@@ -158,19 +166,17 @@ func (s *serving) fit(c *checkpoint, dev gpu.Device) (modelOptions, error) {
 		}
 		o.limits.Pages = pages
 	}
-	fmt.Fprintf(s.log, "context %d tokens, KV pool %d tokens (%s in %v), weights %s\n", o.limits.Pages*pageSize, pages*pageSize, byteCount(pages*page), p.KV, byteCount(packed))
+	fmt.Fprintf(s.log, "context %d tokens, KV pool %d tokens (%s in %v), weights %s\n", o.limits.Pages*size, pages*size, byteCount(pages*page), p.KV, byteCount(packed))
 	o.pages = int(max(pages, 1))
 	return o, nil
 }
-
-func pagesFor(tokens int64) int64 { return (tokens + pageSize - 1) / pageSize }
 
 // stateBytes is what a KV page and a recurrent-state slot take in all layers.
 func stateBytes(p *plan.Plan) (page, slot int64) {
 	for _, s := range p.States {
 		n := s.DType.Bytes(s.Axes.Shape().Elems())
 		if s.Kind == plan.Paged {
-			page += n * pageSize
+			page += n * p.Limits.PageSize
 		} else {
 			slot += n
 		}

@@ -165,6 +165,9 @@ func (d *device) run(dec *sched.Decision) {
 		clear(d.jobs)
 		d.drawn, d.jobs, d.events = d.drawn[:0], d.jobs[:0], d.events[:0]
 		if diag.Is(err, diag.DeviceLost) {
+			if d.lost == nil {
+				d.Engine.lost <- err
+			}
 			d.lost = err
 			d.stopTaking(err)
 		}

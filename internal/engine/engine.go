@@ -34,6 +34,7 @@ type Engine struct {
 	start   time.Time
 	wake    chan struct{} // holds one: the inbox has something, or the engine is to close
 	done    chan struct{} // closed when the device thread has ended
+	lost    chan error    // gets why the device was lost
 	closing atomic.Bool
 
 	mu      sync.Mutex
@@ -60,7 +61,7 @@ func New(runner exec.Runner, o Options) (*Engine, error) {
 	}
 	e := &Engine{
 		cfg: cfg, runner: runner, metrics: o.Metrics, start: time.Now(),
-		wake: make(chan struct{}, 1), done: make(chan struct{}), drained: make(chan struct{}),
+		wake: make(chan struct{}, 1), done: make(chan struct{}), lost: make(chan error, 1), drained: make(chan struct{}),
 	}
 	if e.metrics == nil {
 		e.metrics = &telemetry.Engine{}
@@ -175,6 +176,10 @@ func (e *Engine) Drain(ctx context.Context) error {
 		return diag.Errorf(diag.Canceled, "draining was interrupted: %w", ctx.Err())
 	}
 }
+
+// Lost gets one error, of code diag.DeviceLost, when the device is gone: every sequence fails, none is taken any more, and the
+// process should end.
+func (e *Engine) Lost() <-chan error { return e.lost }
 
 // Close ends all sequences, waits for the step that runs, and closes the runner. It may be called more than once.
 func (e *Engine) Close() error {

@@ -433,6 +433,14 @@ func TestLostDeviceIsForGood(t *testing.T) {
 			t.Errorf("%+v", a.end)
 		}
 	}
+	select {
+	case err := <-e.Lost():
+		if !diag.Is(err, diag.DeviceLost) {
+			t.Errorf("lost: %v", err)
+		}
+	default:
+		t.Error("nobody is told that the device is lost")
+	}
 	if _, err := e.Submit(t.Context(), ask(5, 1)); !diag.Is(err, diag.DeviceLost) {
 		t.Error(err)
 	}

@@ -203,7 +203,7 @@ func TestModulesAreCheckedBeforeTheyLoad(t *testing.T) {
 	f := newFake(t)
 	class := testClass(t)
 	class.Arch = "sm_100a"
-	if _, err := open(f.driver(), Options{Class: class}); !diag.Is(err, diag.Unsupported) || !strings.Contains(err.Error(), "class hopper is compiled for sm_100a; Fake H200 has compute capability 9.0") {
+	if _, err := open(f.driver(), Options{Class: class}); !diag.Is(err, diag.Unsupported) || !strings.Contains(err.Error(), "class hopper on Fake H200: the kernels are compiled for sm_100a; this device has compute capability 9.0") {
 		t.Errorf("%v", err)
 	}
 	if _, err := open(f.driver(), Options{Class: testClass(t), Ordinal: 2}); !diag.Is(err, diag.Unsupported) {

@@ -70,8 +70,8 @@ func open(drv *driver, o Options) (_ *Device, err error) {
 		return nil, diag.Errorf(diag.Unsupported, "there is no CUDA device %d: the driver has %d", o.Ordinal, len(sys.Devices)).For("device")
 	}
 	f := sys.Devices[o.Ordinal]
-	if want := archCapability(o.Class.Arch); want != f.Capability {
-		return nil, diag.Errorf(diag.Unsupported, "class %s is compiled for %s; %s has compute capability %d.%d", o.Class.Name, o.Class.Arch, f.Name, f.Capability/10, f.Capability%10)
+	if err := kernel.CheckArch(o.Class.Arch, f.Capability/10, f.Capability%10); err != nil {
+		return nil, diag.Errorf(diag.CodeOf(err), "class %s on %s: %w", o.Class.Name, f.Name, err)
 	}
 	d := &Device{drv: drv, opts: o, found: f, modules: map[string]*module{}, buffers: map[*buffer]bool{}, pinned: map[*pinned]bool{}, graphs: map[*graph]bool{}}
 	if err := drv.failed(drv.do(cuDevicePrimaryCtxRetain, uintptr(unsafe.Pointer(&d.context)), uintptr(f.handle)), "opening "+f.Name); err != nil {

@@ -62,7 +62,7 @@ func (d *Device) preflight(name string, image []byte) error {
 	switch {
 	case !ok && d.drv.name == DefaultLibrary:
 		return diag.Errorf(diag.Format, "module %s is no native code of a CUDA device", name)
-	case ok && capability != d.found.Capability:
+	case ok && (capability/10 != d.found.Capability/10 || capability > d.found.Capability):
 		return diag.Errorf(diag.Unsupported, "module %s is compiled for sm_%d; %s has compute capability %d.%d", name, capability, d.found.Name, d.found.Capability/10, d.found.Capability%10)
 	}
 	return nil

@@ -4,6 +4,8 @@ package cuda
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"unsafe"
@@ -87,23 +89,19 @@ func (d *driver) find(ordinal int) (Found, error) {
 	return *f, d.failed(r, fmt.Sprintf("describing device %d", ordinal))
 }
 
-// ClassOf is the class that is compiled for a compute capability, nil if the tree has none.
+// ClassOf is the class that is compiled for a compute capability, that of exactly its number first; nil if the tree has none.
 func ClassOf(t *kernel.Tree, capability int) *kernel.Class {
-	for _, c := range t.Classes {
-		if c.Vendor == kernel.NVIDIA && !c.Abstract && archCapability(c.Arch) == capability {
-			return c
+	var best *kernel.Class
+	for _, name := range slices.Sorted(maps.Keys(t.Classes)) {
+		c := t.Classes[name]
+		if c.Vendor != kernel.NVIDIA || c.Abstract || kernel.CheckArch(c.Arch, capability/10, capability%10) != nil {
+			continue
+		}
+		if best == nil || strings.Contains(c.Arch, strconv.Itoa(capability)) {
+			best = c
 		}
 	}
-	return nil
-}
-
-// archCapability is the compute capability of an architecture as "sm_90a", 0 if it is none.
-func archCapability(arch string) int {
-	n, err := strconv.Atoi(strings.TrimRight(strings.TrimPrefix(arch, "sm_"), "af"))
-	if err != nil {
-		return 0
-	}
-	return n
+	return best
 }
 
 func or(s, otherwise string) string {

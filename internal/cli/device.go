@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package cli
+
+import (
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/metrale/metrale/internal/diag"
+	"github.com/metrale/metrale/internal/gpu"
+	"github.com/metrale/metrale/internal/gpu/cpu"
+	"github.com/metrale/metrale/internal/gpu/cuda"
+	"github.com/metrale/metrale/internal/kernel"
+	"github.com/metrale/metrale/kernels"
+)
+
+// deviceFlags choose what computes.
+type deviceFlags struct {
+	device, cpuPath string
+	threads         int
+	eager, blocking bool
+	library         string // CUDA's driver
+	modules         string // folder of compiled modules instead of those in the binary
+}
+
+// add declares the flags; device is the default.
+func (f *deviceFlags) add(fs *pflag.FlagSet, env environment, device string) {
+	fs.StringVar(&f.device, "device", device, "device that computes: auto, cpu, cuda or cuda:N; auto is the first CUDA device, else the CPU")
+	fs.IntVar(&f.threads, "threads", 0, "CPU threads (0: all)")
+	fs.StringVar(&f.cpuPath, "cpu-path", env.cpuPath, "SIMD path: avx512, avx2 or go (default: the best of this processor)")
+	fs.BoolVar(&f.eager, "eager", false, "start kernels one by one instead of replaying recorded steps")
+	fs.BoolVar(&f.blocking, "blocking", false, "wait after every kernel, so that a fault names the one that made it")
+	fs.StringVar(&f.library, "cuda-library", "", "driver library to open instead of "+cuda.DefaultLibrary)
+	fs.StringVar(&f.modules, "cuda-modules", "", "folder of compiled modules to use instead of those in the binary")
+	for _, hidden := range []string{"blocking", "cuda-library", "cuda-modules"} {
+		fs.Lookup(hidden).Hidden = true
+	}
+}
+
+// check refuses values that name nothing.
+func (f *deviceFlags) check() error {
+	if f.threads < 0 {
+		return diag.Errorf(diag.Invalid, "--threads %d: must not be negative", f.threads).For("threads")
+	}
+	_, _, err := f.parse()
+	return err
+}
+
+// parse splits --device into kind and ordinal.
+func (f *deviceFlags) parse() (kind string, ordinal int, err error) {
+	kind, number, numbered := strings.Cut(f.device, ":")
+	bad := kind != "auto" && kind != "cpu" && kind != "cuda" || numbered && kind != "cuda"
+	if numbered && !bad {
+		ordinal, err = strconv.Atoi(number)
+		bad = err != nil || ordinal < 0
+	}
+	if bad {
+		return "", 0, diag.Errorf(diag.Invalid, "--device %s: want auto, cpu, cuda or cuda:N", f.device).For("device")
+	}
+	return kind, ordinal, nil
+}
+
+// open opens the device. With auto, log is told why a CUDA device that is there is not used.
+func (f *deviceFlags) open(log io.Writer) (gpu.Device, error) {
+	kind, ordinal, err := f.parse()
+	if err != nil {
+		return nil, err
+	}
+	if kind != "cpu" {
+		dev, found, err := f.openCUDA(ordinal)
+		switch {
+		case err == nil:
+			return dev, nil
+		case kind == "cuda":
+			return nil, diag.Errorf(diag.CodeOf(err), "--device %s: %w", f.device, err).For("device")
+		case found:
+			fmt.Fprintf(log, "met: computing on the CPU: %v\n", err)
+		}
+	}
+	return cpu.Open(cpu.Options{Threads: f.threads, Path: f.cpuPath})
+}
+
+// openCUDA opens a CUDA device with the class that is made for it; found says that there is such a device.
+func (f *deviceFlags) openCUDA(ordinal int) (dev gpu.Device, found bool, err error) {
+	system, err := cuda.Query(f.library)
+	if err != nil {
+		return nil, false, err
+	}
+	if ordinal >= len(system.Devices) {
+		return nil, false, diag.Errorf(diag.Unsupported, "the driver has %d CUDA devices", len(system.Devices))
+	}
+	tree, err := kernel.Load(kernels.FS)
+	if err != nil {
+		return nil, true, err
+	}
+	class, modules, err := f.target(tree, &system.Devices[ordinal])
+	if err != nil {
+		return nil, true, err
+	}
+	dev, err = cuda.Open(cuda.Options{Ordinal: ordinal, Class: class, Modules: modules, Library: f.library, Blocking: f.blocking})
+	return dev, true, err
+}
+
+// target finds the class of a device and its compiled modules.
+func (f *deviceFlags) target(tree *kernel.Tree, d *cuda.Found) (*kernel.Class, fs.FS, error) {
+	class := cuda.ClassOf(tree, d.Capability)
+	if class == nil {
+		return nil, nil, diag.Errorf(diag.Unsupported, "no hardware class is made for %s, compute capability %d.%d", d.Name, d.Capability/10, d.Capability%10)
+	}
+	if len(class.Kernels) == 0 {
+		return nil, nil, diag.Errorf(diag.Unsupported, "class %s, that of %s, has no kernels yet", class.Name, d.Name)
+	}
+	if f.modules != "" {
+		return class, os.DirFS(f.modules), nil
+	}
+	code, err := kernel.OpenCode(kernels.FS, tree.Targets[class.Name])
+	return class, code, err
+}
+
+// rowBuckets are the row counts that plans are made for: on the CPU one, on a GPU powers of two, since grids cover the bound.
+func rowBuckets(dev gpu.Device, most int64) []int64 {
+	if dev.Info().Class == "cpu" {
+		return []int64{most}
+	}
+	var list []int64
+	for r := int64(1); r < most; r *= 2 {
+		list = append(list, r)
+	}
+	return append(list, most)
+}
