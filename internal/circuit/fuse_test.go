@@ -197,7 +197,14 @@ func randomDiagram(t *rapid.T) *Instance {
 	in := &Instance{Circuit: "random", ModelType: "random", Prefixes: []string{"model."}}
 	var open []int // edges that may still be read
 	add := func(op string, attrs []plan.Attr, ins []int, weights []Weight, axes ...[]kernel.Axis) []int {
-		n := &Node{ID: fmt.Sprintf("n%d", len(in.Nodes)), Op: sigma[op], Layer: -1, In: ins, Attrs: attrs}
+		n := &Node{ID: fmt.Sprintf("n%d", len(in.Nodes)), Op: sigma[op], Layer: -1, In: ins}
+		for _, spec := range n.Op.attrs {
+			a, _ := spec.value()
+			if i := slices.IndexFunc(attrs, func(given plan.Attr) bool { return given.Name == spec.name }); i >= 0 {
+				a = attrs[i]
+			}
+			n.Attrs = append(n.Attrs, a)
+		}
 		for range n.Op.weights {
 			n.Weights = append(n.Weights, -1)
 		}
@@ -235,18 +242,17 @@ func randomDiagram(t *rapid.T) *Instance {
 		return rapid.SampledFrom(fit).Draw(t, "edge")
 	}
 	integer := func(name string, v int64) plan.Attr { return plan.Attr{Name: name, Kind: plan.IntAttr, Int: v} }
-	compute := []plan.Attr{{Name: "compute", Kind: plan.StrAttr, Str: "f32"}}
-	add("embed", []plan.Attr{{Name: "scale", Kind: plan.FloatAttr, Float: 1}}, nil, matrix(32, 8), rows(8))
+	add("embed", nil, nil, matrix(32, 8), rows(8))
 	for range rapid.IntRange(1, 25).Draw(t, "ops") {
 		x := pick(0)
 		w := width(x)
 		switch rapid.IntRange(0, 4).Draw(t, "op") {
 		case 0:
-			add("linear", compute, []int{x}, matrix(rapid.SampledFrom([]int64{8, 16}).Draw(t, "n"), w), rows(0))
+			add("linear", nil, []int{x}, matrix(rapid.SampledFrom([]int64{8, 16}).Draw(t, "n"), w), rows(0))
 			e := &in.Edges[len(in.Edges)-1]
 			e.Axes = rows(in.Weights[len(in.Weights)-1].Axes[0].Size)
 		case 1:
-			attrs := []plan.Attr{{Name: "eps", Kind: plan.FloatAttr, Float: 1e-6}, integer("group", w), integer("plus_one", 0), integer("span", 1)}
+			attrs := []plan.Attr{{Name: "eps", Kind: plan.FloatAttr, Float: 1e-6}, integer("group", w)}
 			add("rms_norm", attrs, []int{x}, nil, rows(w))
 		case 2:
 			if y := pick(w); y != x {
@@ -267,7 +273,7 @@ func randomDiagram(t *rapid.T) *Instance {
 	}
 	x := pick(0)
 	g := add("gather_rows", nil, []int{x}, nil, outs(width(x)))
-	in.Logits = add("linear", compute, g, matrix(32, width(x)), outs(32))[0]
+	in.Logits = add("linear", nil, g, matrix(32, width(x)), outs(32))[0]
 	return in
 }
 

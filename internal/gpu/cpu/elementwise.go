@@ -18,13 +18,16 @@ func add(a *args) func() {
 	return func() { r.run(x.rows() * x.n) }
 }
 
+// gluActs join gate and up.
+var gluActs = []vec.Act{vec.Silu, vec.GeluTanh, vec.SiluThenLimit, vec.SwigluOAI}
+
 func glu(a *args) func() {
 	g := a.acts("g", plan.In, 0)
 	u := a.actsLike(g, "u", plan.In, g.n)
 	y := a.actsLike(g, "y", plan.Out, g.n)
-	act := a.act("act", vec.Silu, vec.GeluTanh)
+	act, limit := a.act("act", gluActs...), float32(a.float("limit", 0))
 	level := a.dev.level
-	r := a.dev.region(1, func(lo, hi, _ int) { level.Glu(act, y.data[lo:hi], g.data[lo:hi], u.data[lo:hi]) })
+	r := a.dev.region(1, func(lo, hi, _ int) { level.GluLimited(act, limit, y.data[lo:hi], g.data[lo:hi], u.data[lo:hi]) })
 	return func() { r.run(g.rows() * g.n) }
 }
 

@@ -31,7 +31,7 @@ func (a *args) stack(param string, experts, n, k int) (w linear.Weight, count in
 func experts(a *args) func() {
 	k := a.size("k")
 	x := a.acts("x", plan.In, 0)
-	c := &linear.ExpertsCall{X: x.data, Slots: k, Act: a.act("act", vec.Silu, vec.GeluTanh, vec.Relu2), Gated: a.int("gated", 1) == 1, Compute: a.compute()}
+	c := &linear.ExpertsCall{X: x.data, Slots: k, Act: a.act("act", append(gluActs[:len(gluActs):len(gluActs)], vec.Relu2)...), Limit: float32(a.float("limit", 0)), Gated: a.int("gated", 1) == 1, Compute: a.compute()}
 	ids := a.picks("ids", plan.In, x.max, k)
 	c.Weights = a.actsLike(x, "weights", plan.In, k).data
 	c.GateUp, c.Experts = a.stack("gate_up", 0, 0, x.n)
@@ -40,6 +40,7 @@ func experts(a *args) func() {
 		inner = a.divides("gate_up", inner, 2)
 	}
 	c.Down, _ = a.stack("down", c.Experts, x.n, inner)
+	c.GateUpBias, c.DownBias = a.optFloats("gate_up_bias", c.Experts*c.GateUp.N), a.optFloats("down_bias", c.Experts*x.n)
 	c.Y = a.actsLike(x, "y", plan.Out, x.n).data
 	d := a.dev
 	return func() {

@@ -102,6 +102,21 @@ func rowCases() []rowCase {
 					}
 				}})
 		}
+		const limit = 0.75
+		within := func(u float64) float64 { return min(max(u, -limit), limit) }
+		for name, f := range map[string]func(g, u float64) float64{
+			"silu":            func(g, u float64) float64 { return silu(min(g, limit)) * within(u) },
+			"silu_then_limit": func(g, u float64) float64 { return min(silu(g), limit) * within(u) },
+			"swiglu_oai":      func(g, u float64) float64 { g = min(g, limit); return g * sigmoid(1.702*g) * (within(u) + 1) },
+		} {
+			cs = append(cs, rowCase{name: fmt.Sprint("glu/", name, "/limit/", n), kernel: "glu", attrs: attrs{"act": name, "limit": limit},
+				in: map[string]int{"g": n, "u": n}, out: map[string]int{"y": n}, tol: tolExp,
+				twin: func(r *row) {
+					for i, g := range r.v["g"] {
+						r.v["y"][i] = f(g, r.v["u"][i])
+					}
+				}})
+		}
 		for name, f := range map[string]func(float64) float64{"silu": silu, "sigmoid": sigmoid, "softplus": softplus} {
 			for _, per := range []int{1, 4} {
 				cs = append(cs, rowCase{name: fmt.Sprint("gate/", name, "/", n, "/", per), kernel: "gate", attrs: attrs{"act": name},

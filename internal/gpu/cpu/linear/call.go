@@ -62,7 +62,10 @@ type ExpertsCall struct {
 	Down    Weight // N = H, K = I
 	Y       []float32
 	Act     vec.Act
-	Compute Compute
+	Limit   float32 // of gate and up, if Gated; 0: none
+
+	GateUpBias, DownBias []float32 // [Experts, N], or nil
+	Compute              Compute
 }
 
 // GroupCall is a block-diagonal product: y_g = x_g w_gᵀ for each group g of a row.

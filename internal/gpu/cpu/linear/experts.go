@@ -26,9 +26,9 @@ func Experts(p Pool, s *Scratch, c *ExpertsCall) {
 	m.x, m.y = grow(m.x, n*width), grow(m.y, n*width)
 	m.pair, m.h = grow(m.pair, n*c.GateUp.N), grow(m.h, n*inner)
 	s.sortByExpert(c)
-	s.stacked(p, c.GateUp, c.Experts, c.Compute, m.x, m.pair)
+	s.stacked(p, c.GateUp, c.GateUpBias, c.Experts, c.Compute, m.x, m.pair)
 	s.each(p, n, inner, s.gluTask)
-	s.stacked(p, c.Down, c.Experts, c.Compute, m.h, m.y)
+	s.stacked(p, c.Down, c.DownBias, c.Experts, c.Compute, m.h, m.y)
 	s.each(p, c.Rows, c.Slots*width, s.sumTask)
 	m.call = nil
 }
@@ -56,10 +56,10 @@ func (s *Scratch) sortByExpert(c *ExpertsCall) {
 }
 
 // stacked multiplies rows that are sorted by matrix (m.first says where each matrix's begin) with their matrix of w.
-func (s *Scratch) stacked(p Pool, w Weight, count int, compute Compute, x, y []float32) {
+func (s *Scratch) stacked(p Pool, w Weight, bias []float32, count int, compute Compute, x, y []float32) {
 	s.act, s.mode = vec.None, Store
 	s.begin(x, w.K)
-	s.addMat(w, compute, nil, y)
+	s.addMat(w, compute, bias, y)
 	most, busy := 0, 0
 	for e := range count {
 		rows := int(s.moe.first[e+1] - s.moe.first[e])
@@ -95,7 +95,7 @@ func (s *Scratch) expertGlu(i, _ int) {
 		return
 	}
 	pair := m.pair[i*2*inner:][:2*inner]
-	s.kernels.level.Glu(m.call.Act, m.h[i*inner:][:inner], pair[:inner], pair[inner:])
+	s.kernels.level.GluLimited(m.call.Act, m.call.Limit, m.h[i*inner:][:inner], pair[:inner], pair[inner:])
 }
 
 // expertSum adds up the slots of a row.

@@ -437,26 +437,34 @@ func TestExpertsEqualsSteps(t *testing.T) {
 					ids[i] = int32((i + rng.IntN(2)) % experts) // expert 4 has fewest
 				}
 				y := poisoned(rows * width)
-				Experts(p, s, &ExpertsCall{X: x, Rows: rows, Slots: slots, IDs: ids, Weights: score, Experts: experts,
-					Gated: gated, GateUp: gate, Down: down, Y: y, Act: act, Compute: Q16})
+				call := &ExpertsCall{X: x, Rows: rows, Slots: slots, IDs: ids, Weights: score, Experts: experts,
+					Gated: gated, GateUp: gate, Down: down, Y: y, Act: act, Compute: Q16}
+				if rows == 70 {
+					call.Act, call.Limit = vec.SwigluOAI, 0.5
+					call.GateUpBias, call.DownBias = randomFloats(rng, experts*n), randomFloats(rng, experts*width)
+				}
+				Experts(p, s, call)
 
-				one := func(m matrix, x []float32) []float32 {
+				one := func(m matrix, bias []float32, e int32, x []float32) []float32 {
 					y := poisoned(m.N)
-					Run(p, s, &Call{X: x, Rows: 1, W: []Weight{m.Weight}, Y: [][]float32{y}, Compute: Q16})
+					if bias != nil {
+						bias = bias[int(e)*m.N:][:m.N]
+					}
+					Run(p, s, &Call{X: x, Rows: 1, W: []Weight{m.Weight}, Bias: [][]float32{bias}, Y: [][]float32{y}, Compute: Q16})
 					return y
 				}
 				for r := range rows {
 					want := make([]float32, width)
 					for slot := range slots {
 						e := ids[r*slots+slot]
-						pair := one(gates[e], x[r*width:][:width])
+						pair := one(gates[e], call.GateUpBias, e, x[r*width:][:width])
 						h := make([]float32, inner)
 						if gated {
-							s.kernels.level.Glu(act, h, pair[:inner], pair[inner:])
+							s.kernels.level.GluLimited(call.Act, call.Limit, h, pair[:inner], pair[inner:])
 						} else {
 							s.kernels.level.Apply(act, h, pair)
 						}
-						for i, v := range one(downs[e], h) {
+						for i, v := range one(downs[e], call.DownBias, e, h) {
 							want[i] += float32(v * score[r*slots+slot])
 						}
 					}

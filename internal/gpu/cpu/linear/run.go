@@ -148,7 +148,7 @@ func (s *Scratch) multiply(i, worker int) {
 	}
 	ld := n * lanes
 	row, rows := s.sum(w, m, sp, p0, n, w.out)
-	s.addBias(m, w.out, ld, rows, p0, columns)
+	s.addBias(m, sp, w.out, ld, rows, p0, columns)
 	for r := range rows {
 		y, out := m.y[(row+r)*m.w.N+p0*lanes:][:columns], w.out[r*ld:]
 		if s.mode == Add {
@@ -160,12 +160,13 @@ func (s *Scratch) multiply(i, worker int) {
 }
 
 // addBias adds the bias of the columns from panel p0 to rows of out.
-func (s *Scratch) addBias(m *mat, out []float32, ld, rows, p0, columns int) {
+func (s *Scratch) addBias(m *mat, sp *span, out []float32, ld, rows, p0, columns int) {
 	if m.bias == nil {
 		return
 	}
+	bias := m.bias[sp.matrix*m.w.N+p0*lanes:][:columns]
 	for r := range rows {
-		s.kernels.level.Add(out[r*ld:][:columns], m.bias[p0*lanes:][:columns])
+		s.kernels.level.Add(out[r*ld:][:columns], bias)
 	}
 }
 
@@ -176,7 +177,7 @@ func (s *Scratch) glu(w *worker, sp *span, p0, n, columns int) {
 	for i, out := range [...][]float32{w.gate, w.out} {
 		m := &s.mats[i]
 		row, rows = s.sum(w, m, sp, p0, n, out)
-		s.addBias(m, out, ld, rows, p0, columns)
+		s.addBias(m, sp, out, ld, rows, p0, columns)
 	}
 	all := rows * ld
 	s.kernels.level.Glu(s.act, w.out[:all], w.gate[:all], w.out[:all])

@@ -17,9 +17,13 @@ const (
 	GeluTanh            // x*sigmoid(2*sqrt(2/pi)*(x + 0.044715x³)), which is the tanh form
 	Softplus            // log(1+exp(x)), in float64
 	Relu2               // max(x, 0)²
+
+	// Of a pair of gate and up: see GluLimited.
+	SiluThenLimit
+	SwigluOAI
 )
 
-var actNames = [...]string{"none", "sigmoid", "silu", "gelu_tanh", "softplus", "relu2"}
+var actNames = [...]string{"none", "sigmoid", "silu", "gelu_tanh", "softplus", "relu2", "silu_then_limit", "swiglu_oai"}
 
 // String is the name in plans.
 func (a Act) String() string { return actNames[a] }
