@@ -46,13 +46,13 @@ func classify(v *Variant, cfg *modelconf.Config) (*point, error) {
 	tree := cfg.Tree
 	if v.Wraps != "" {
 		inner, _ := tree.Child(v.Wraps)
-		if err := p.keys(v, tree, v.Wraps); err != nil {
+		if err := p.keys(v, tree, "", v.Wraps); err != nil {
 			return nil, err
 		}
 		tree = inner
 	}
 	m := v.mapped()
-	if err := p.keys(m, tree, ""); err != nil {
+	if err := p.keys(m, tree, "", ""); err != nil {
 		return nil, err
 	}
 	if err := p.defaults(m, tree); err != nil {
@@ -104,8 +104,9 @@ func join(path, key string) string {
 	return path + "." + key
 }
 
-// keys classifies each key of an object; skip is the key of a wrapped decoder.
-func (p *point) keys(v *Variant, tree *modelconf.Node, skip string) error {
+// keys classifies each key of an object whose own key is within (with a dot), or of the config; skip is the key of a wrapped
+// decoder.
+func (p *point) keys(v *Variant, tree *modelconf.Node, within, skip string) error {
 	if tree.Kind() != modelconf.Object {
 		return tree.Errorf("%s is %s; a config must be an object", tree.Path(), tree.Kind())
 	}
@@ -114,7 +115,17 @@ func (p *point) keys(v *Variant, tree *modelconf.Node, skip string) error {
 		if name == skip && skip != "" {
 			continue
 		}
+		name = within + name
 		k, ok := v.keys[name]
+		if !ok && v.hasWithin(name+".") {
+			if n.IsNull() {
+				continue
+			}
+			if err := p.keys(v, n, name+".", ""); err != nil {
+				return err
+			}
+			continue
+		}
 		if !ok {
 			return refuse(n, "key %s is not known for model_type %s: what it changes is not supported", n.Path(), v.ModelType)
 		}

@@ -277,6 +277,16 @@ func (lib *Library) unwrapped(v *Variant, tree *modelconf.Node) (*Variant, error
 	return &out, nil
 }
 
+// hasWithin says whether keys of an object are declared: "linear_attn_config.head_dim".
+func (v *Variant) hasWithin(prefix string) bool {
+	for name := range v.keys {
+		if strings.HasPrefix(name, prefix) {
+			return true
+		}
+	}
+	return false
+}
+
 // mapped is the decoder's variant: v itself or what it wraps.
 func (v *Variant) mapped() *Variant {
 	if v.inner != nil {

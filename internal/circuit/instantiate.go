@@ -70,7 +70,7 @@ type builder struct {
 	at     *values
 	local  map[string]int
 	states map[string]int
-	bind   *strings.Replacer
+	binds  []*strings.Replacer // of tensor names, one per alternative of the binds
 }
 
 func (b *builder) build() error {
@@ -182,13 +182,7 @@ func (b *builder) place(u Use, layer int, kind string) error {
 	if !on {
 		return nil
 	}
-	for name, dflt := range b.block.Bind {
-		if over, ok := u.Bind[name]; ok {
-			dflt = over
-		}
-		subst = append(subst, "{"+name+"}", dflt)
-	}
-	b.bind = strings.NewReplacer(subst...)
+	b.bind(u, subst)
 	if len(u.Set) > 0 {
 		set := newValues()
 		for name, expr := range u.Set {
@@ -244,6 +238,26 @@ func (b *builder) visible(name string) (int, bool) {
 	}
 	e, ok := b.names[name]
 	return e, ok
+}
+
+// bind fills in the parts of tensor names. A bind may be several words, "mlp|block_sparse_moe": the n-th ones belong together.
+func (b *builder) bind(u Use, subst []string) {
+	binds, most := map[string][]string{}, 1
+	for name, word := range b.block.Bind {
+		if over, ok := u.Bind[name]; ok {
+			word = over
+		}
+		binds[name] = strings.Split(word, "|")
+		most = max(most, len(binds[name]))
+	}
+	b.binds = nil
+	for i := range most {
+		all := slices.Clone(subst)
+		for name, words := range binds {
+			all = append(all, "{"+name+"}", words[min(i, len(words)-1)])
+		}
+		b.binds = append(b.binds, strings.NewReplacer(all...))
+	}
 }
 
 // when evaluates a condition: empty, "dim" or "!dim".
@@ -394,15 +408,19 @@ func (b *builder) weight(n *Node, p *port, decls map[string]WeightDecl) (int, er
 		return -1, fmt.Errorf("no axis of %v is named by %s", d.Axes, d.Split)
 	}
 	for _, alt := range d.From {
-		var names []string
-		for _, name := range alt {
-			name, err := b.piece(b.bind.Replace(name))
-			if err != nil {
-				return -1, err
+		for _, bind := range b.binds {
+			var names []string
+			for _, name := range alt {
+				name, err := b.piece(bind.Replace(name))
+				if err != nil {
+					return -1, err
+				}
+				names = append(names, name)
 			}
-			names = append(names, name)
+			if !slices.ContainsFunc(w.From, func(form []string) bool { return slices.Equal(form, names) }) {
+				w.From = append(w.From, names)
+			}
 		}
-		w.From = append(w.From, names)
 	}
 	b.in.Weights = append(b.in.Weights, w)
 	return len(b.in.Weights) - 1, nil
