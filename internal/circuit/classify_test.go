@@ -19,6 +19,7 @@ func TestConfigsAreRefusedAtTheirLine(t *testing.T) {
 	llama, moe := real("meta-llama--Meta-Llama-3.1-8B"), real("Qwen--Qwen3-30B-A3B")
 	hybrid := real("Qwen--Qwen3.5-35B-A3B")
 	letters := real("nvidia--Nemotron-H-56B-Base-8K")
+	nested := archive(t, "tiny/kimi_linear.tar.gz")["config.json"]
 	mini := archive(t, "tiny/ministral3.tar.gz")["config.json"]
 	for _, c := range []struct {
 		src  []byte
@@ -57,6 +58,8 @@ func TestConfigsAreRefusedAtTheirLine(t *testing.T) {
 		{letters, []string{`"M-M-M-M*`, `"M-M-MXM*`}, `config.json:19:32: hybrid_override_pattern is "M-M-MXM*-M-M-M-M-M*`},
 		{letters, []string{`"M-M-M-M*`, `"M-M-M*`}, `config.json:19:32: hybrid_override_pattern has 116 entries for 118 layers`},
 		{letters, []string{`Infinity`, `0.1`}, `config.json:44:24: time_step_limit is a list; supported is [0, +Inf] or [0, 1e+308] (time steps are not bounded)`},
+		{nested, []string{`"num_heads"`, `"num_hats"`}, `config.json:33:17: key linear_attn_config.num_hats is not known for model_type kimi_linear`},
+		{nested, []string{`    "head_dim": 16,`, `    "head_dim": 18,`}, `config.json:37:22: linear_head_dim is 16, but linear_attn_config.head_dim is 18`},
 		{hybrid, []string{`"text_config"`, `"txt_config"`}, `config.json:1:1: key text_config is missing; model_type qwen3_5_moe needs it`},
 	} {
 		_, err := Instantiate(lib(t), readConfig(t, replaceJSON(t, c.src, c.edit...)))
