@@ -57,6 +57,7 @@ type Points struct {
 type source struct {
 	path      string // of a generated source: <layer>/<module>.<ext>, which no file has
 	generated string
+	header    string // of points
 }
 
 var moduleName = regexp.MustCompile(`^[a-z0-9_]+/[a-z0-9_]+$`)
@@ -148,7 +149,7 @@ func (l *Layer) generate(fsys fs.FS, ext string) error {
 			}
 			fmt.Fprintf(&b, "INSTANTIATE(%s)\n", strings.Join(append([]string{e}, p.Entries[e]...), ", "))
 		}
-		l.sources[m] = source{path: path.Join(l.Dir, m+ext), generated: b.String()}
+		l.sources[m] = source{path.Join(l.Dir, m+ext), b.String(), header}
 	}
 	return nil
 }
@@ -182,7 +183,8 @@ type Module struct {
 	Flags     []string // of the class, its layers from the farthest on, then the module's constants
 	Layer     string   // folder whose source was taken
 
-	shadows string // the source that it stands before, if any
+	header  string // of points
+	shadows string // the source that it stands before, if any; other points of one header are none
 }
 
 // stack puts layers over each other, nearest first, and gives the modules that result, by name.
@@ -196,10 +198,10 @@ func stack(c *Class, layers []*Layer) (map[string]*Module, error) {
 		for name, s := range l.sources {
 			m := out[name]
 			if m == nil {
-				out[name] = &Module{Name: name, Source: s.path, Generated: s.generated, Arch: c.Arch, Flags: flags, Layer: l.Dir}
+				out[name] = &Module{Name: name, Source: s.path, Generated: s.generated, Arch: c.Arch, Flags: flags, Layer: l.Dir, header: s.header}
 				continue
 			}
-			if m.shadows == "" {
+			if points := m.header != "" && m.header == s.header; m.shadows == "" && !points {
 				m.shadows = s.path
 			}
 		}

@@ -3,18 +3,118 @@
 package kernel
 
 import (
+	"flag"
+	"fmt"
+	"io/fs"
+	"maps"
 	"os"
+	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
+	"testing/fstest"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/rogpeppe/go-internal/txtar"
 )
 
-// TestTheTreeKeepsItsRules checks the real tree, without a compiler.
+var update = flag.Bool("update", false, "rewrite golden files")
+
+// TestTheTreeKeepsItsRules checks the real tree, without a compiler. What is compiled beside it is kbuild's to check.
 func TestTheTreeKeepsItsRules(t *testing.T) {
 	fsys := os.DirFS("../../kernels")
 	tree, err := Load(fsys)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, err := range append(append(tree.checkFiles(fsys), tree.checkModules()...), tree.checkForks(fsys)...) {
+	for _, err := range slices.Concat(tree.checkFiles(fsys), tree.checkModules(), tree.checkForks(fsys)) {
 		t.Error(err)
 	}
+}
+
+// readTree gives the files of a testdata tree, put over those of good.txtar, and its comment.
+func readTree(t *testing.T, name string) (fstest.MapFS, *txtar.Archive) {
+	t.Helper()
+	out := fstest.MapFS{}
+	for _, n := range []string{"good", name} {
+		a, err := txtar.ParseFile(filepath.Join("testdata", "trees", n+".txtar"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range a.Files {
+			if f.Name != "want" {
+				out[f.Name] = &fstest.MapFile{Data: f.Data}
+			}
+		}
+		if n == name {
+			return out, a
+		}
+	}
+	panic("unreachable")
+}
+
+// TestTreesAreJudged reads each tree of testdata/trees and compares what is said of it with its section want.
+func TestTreesAreJudged(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join("testdata", "trees", "*.txtar"))
+	if err != nil || len(files) < 20 {
+		t.Fatalf("%d trees, %v", len(files), err)
+	}
+	for _, file := range files {
+		name := strings.TrimSuffix(filepath.Base(file), ".txtar")
+		fsys, archive := readTree(t, name)
+		got := judge(fsys)
+		i := slices.IndexFunc(archive.Files, func(f txtar.File) bool { return f.Name == "want" })
+		if *update {
+			if i < 0 {
+				archive.Files = append(archive.Files, txtar.File{Name: "want"})
+				i = len(archive.Files) - 1
+			}
+			archive.Files[i].Data = []byte(got)
+			if err := os.WriteFile(file, txtar.Format(archive), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		if i < 0 {
+			t.Errorf("%s has no section want", file)
+		} else if diff := cmp.Diff(string(archive.Files[i].Data), got); diff != "" {
+			t.Errorf("%s:\n%s", file, diff)
+		}
+		if fault := !strings.HasPrefix(got, "target "); fault == (name == "good") {
+			t.Errorf("%s: %s", name, got)
+		}
+	}
+}
+
+// judge is the faults of a tree, or its targets with all that they compile.
+func judge(fsys fs.FS) string {
+	tree, err := Load(fsys)
+	if err != nil {
+		return err.Error() + "\n"
+	}
+	var b strings.Builder
+	for _, err := range tree.Check(fsys) {
+		fmt.Fprintln(&b, err)
+	}
+	if b.Len() > 0 {
+		return b.String()
+	}
+	for _, name := range slices.Sorted(maps.Keys(tree.Targets)) {
+		tg := tree.Targets[name]
+		fmt.Fprintf(&b, "target %s: %s\n", name, strings.Join(tg.Layers(), ", "))
+		for _, m := range slices.Sorted(maps.Keys(tg.Modules)) {
+			fmt.Fprintf(&b, "  %s = %s %s\n", m, tg.Modules[m].Source, strings.Join(tg.Modules[m].Flags, " "))
+			for line := range strings.Lines(tg.Modules[m].Generated) {
+				fmt.Fprintf(&b, "    %s", line)
+			}
+		}
+		for _, k := range sortedKernels(tg.Kernels) {
+			fmt.Fprintf(&b, "  launch %s: %s %s %s %s", k.Name, k.Launch.Grid, k.Launch.Block, k.Launch.Params, k.Launch.Module)
+			for _, s := range k.symbols() {
+				fmt.Fprintf(&b, " %s", s.entry)
+			}
+			b.WriteByte('\n')
+		}
+	}
+	return b.String()
 }
