@@ -186,6 +186,7 @@ func (r *Rule) checkArgs(nodes []patternNode) error {
 			ok = consts[a.Name]
 		case kernel.StateArg:
 			ok = states[a.Name]
+		case kernel.ScratchArg:
 		}
 		if !ok && !a.Optional {
 			return fmt.Errorf("argument %s of kernel %s (%s %s) has no variable", a.Name, r.Kernel, a.Access, a.Kind)
