@@ -184,7 +184,7 @@ func (c *Class) kernels(layers []*Layer) map[string]*Kernel {
 	for name, k := range c.declared {
 		out[name] = k
 		if k.Launch != nil {
-			out[name] = k.withConstants(constants(layers, k.Launch.Module))
+			out[name] = k.withConstants(k.constantsOf(layers))
 		}
 	}
 	return out

@@ -64,6 +64,14 @@ func (k *Kernel) Launches() []*Launch {
 	return append([]*Launch{k.Launch}, k.Then...)
 }
 
+// launchKey is the key of launch i in the manifest.
+func (k *Kernel) launchKey(i int) string {
+	if i == 0 {
+		return k.at + ".launch"
+	}
+	return k.at + ".then." + strconv.Itoa(i-1)
+}
+
 // Expressions are those of all launches: what a plan carries.
 func (k *Kernel) Expressions() (out []string) {
 	for _, l := range k.Launches() {
@@ -189,11 +197,7 @@ func (k *Kernel) checkLaunch() error {
 	}
 	passed := map[string]bool{}
 	for i, l := range k.Launches() {
-		at := k.at + ".launch"
-		if i > 0 {
-			at = k.at + ".then." + strconv.Itoa(i-1)
-		}
-		if err := k.checkOne(l, at, passed); err != nil {
+		if err := k.checkOne(l, k.launchKey(i), passed); err != nil {
 			return err
 		}
 	}

@@ -101,7 +101,7 @@ type Kernel struct {
 
 	file      *File
 	at        string
-	constants map[string]int64 // of the module, as the class that declares the kernel has them
+	constants map[string]int64 // of the modules, as the class that declares the kernel has them
 }
 
 // Arg gives the argument of that name, or nil.
@@ -186,7 +186,7 @@ func (c *Class) families(fsys fs.FS, name string) error {
 			return f.Errorf(at+".family", "kernel %s is of family %q, which is not declared", k.Name, k.Family)
 		}
 		if k.Launch != nil {
-			k.constants = constants(c.layers, k.Launch.Module)
+			k.constants = k.constantsOf(c.layers)
 		}
 		if err := k.check(f, at, doc.Formats); err != nil {
 			return err

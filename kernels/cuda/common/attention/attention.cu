@@ -197,6 +197,7 @@ __device__ __forceinline__ void attention(const int32_t* count, const float* __r
 #define ALL_OF(T)        \
   ATTENTION(T, 128, 2)   \
   ATTENTION(T, 256, 2)   \
+  ATTENTION(T, 384, 1)   \
   ATTENTION(T, 512, 1)
 
 ALL_OF(f32)

@@ -96,4 +96,5 @@ __device__ __forceinline__ void head(const float* __restrict__ q, const float* _
 // DIM is the most of k_dim.
 DELTA_RULE(64)
 DELTA_RULE(128)
+DELTA_RULE(192)
 DELTA_RULE(256)
