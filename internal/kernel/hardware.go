@@ -169,6 +169,7 @@ func (c *Class) inherit(parent *Class) {
 	maps.Copy(c.Families, parent.Families)
 	maps.Copy(c.declared, parent.declared)
 	c.Fusions = parent.Fusions
+	c.Partial = c.Partial || parent.Partial
 	c.Build = Build{Flags: slices.Concat(parent.Build.Flags, c.Build.Flags), SpillBytes: parent.Build.SpillBytes}
 	if c.Defaults.KV == "" {
 		c.Defaults.KV = parent.Defaults.KV
