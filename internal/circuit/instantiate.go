@@ -80,15 +80,8 @@ func (b *builder) build() error {
 	}
 	b.in.Consts = b.p.consts
 	for _, u := range b.c.Unused {
-		on, err := when(u.When, b.p.dims)
-		if err != nil {
+		if err := b.unused(u); err != nil {
 			return b.c.file.Errorf("unused", "%s: %s", u.Match, err)
-		}
-		if on {
-			if u.Match, err = b.fill(u.Match); err != nil {
-				return b.c.file.Errorf("unused", "%s: %s", u.Match, err)
-			}
-			b.in.Unused = append(b.in.Unused, u)
 		}
 	}
 	for _, u := range b.c.Begin {
@@ -137,8 +130,32 @@ func (b *builder) listDims(prefix string, dims map[string]int64) {
 	}
 }
 
+// unused adds the tensors that an entry matches at this config.
+func (b *builder) unused(u Unused) error {
+	on, err := when(u.When, b.p.dims)
+	if err != nil || !on {
+		return err
+	}
+	count := int64(1)
+	if u.N != "" {
+		if count, err = tensor.Eval(u.N, b.p.dims); err != nil {
+			return err
+		}
+	}
+	dims := maps.Clone(b.p.dims)
+	for n := range count {
+		dims["n"] = n
+		match, err := fill(u.Match, dims)
+		if err != nil {
+			return err
+		}
+		b.in.Unused = append(b.in.Unused, Unused{Match: match, Why: u.Why})
+	}
+	return nil
+}
+
 // fill replaces {expressions} over dims in a tensor's name. {P} and {R} wait for the checkpoint.
-func (b *builder) fill(name string) (string, error) {
+func fill(name string, dims map[string]int64) (string, error) {
 	out := ""
 	for {
 		before, rest, ok := strings.Cut(name, "{")
@@ -148,7 +165,7 @@ func (b *builder) fill(name string) (string, error) {
 		expr, after, _ := strings.Cut(rest, "}")
 		if expr == "P" || expr == "R" {
 			out += "{" + expr + "}"
-		} else if v, err := tensor.Eval(expr, b.p.dims); err != nil {
+		} else if v, err := tensor.Eval(expr, dims); err != nil {
 			return name, err
 		} else {
 			out += fmt.Sprint(v)
