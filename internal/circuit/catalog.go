@@ -39,11 +39,24 @@ type preflight struct {
 	unexpected []string
 }
 
-func (in *Instance) resolve(cat Catalog) ([]stored, error) {
-	p := &preflight{in: in, cat: cat, prefix: in.prefix(cat), used: map[string]bool{}}
-	out := make([]stored, len(in.Weights))
-	for i := range in.Weights {
-		out[i] = p.weight(&in.Weights[i])
+// resolve looks at the whole checkpoint, whichever part is to be lowered: a part that it has must be complete.
+func (in *Instance) resolve(cat Catalog) (out []stored, err error) {
+	whole := in.all()
+	p := &preflight{in: whole[0], cat: cat, prefix: whole[0].prefix(cat), used: map[string]bool{}}
+	for _, part := range whole {
+		if !part.Stored(cat) {
+			if part == in {
+				return nil, diag.Errorf(diag.Unsupported, "the checkpoint has no tensors of its part %s (%s)", in.Part, strings.Join(in.own, ", "))
+			}
+			continue
+		}
+		found := make([]stored, len(part.Weights))
+		for i := range part.Weights {
+			found[i] = p.weight(&part.Weights[i])
+		}
+		if part == in {
+			out = found
+		}
 	}
 	for _, name := range cat.Names() {
 		if !p.used[name] && !p.ignored(name) {
@@ -165,7 +178,13 @@ func fits(stored, want tensor.Shape) bool {
 	if len(stored) == 2 && len(want) == 3 {
 		want = tensor.Shape{want[0] * want[1], want[2]}
 	}
-	return squeeze(stored).Equal(squeeze(want))
+	return squeeze(stored).Equal(squeeze(want)) || flattens(stored, want)
+}
+
+// flattens says whether a shape is want but for its last axis, which is several: a patch embedding is stored as a convolution.
+func flattens(stored, want tensor.Shape) bool {
+	last := len(want) - 1
+	return last >= 1 && len(stored) > len(want) && stored[:last].Equal(want[:last]) && stored[last:].Elems() == want[last]
 }
 
 // squeeze drops axes of one element: a depthwise kernel is stored as [channels, 1, taps].
@@ -243,8 +262,12 @@ type Synthetic struct {
 // models that are not at hand, and loading of dummy weights.
 func (in *Instance) SyntheticCatalog(d tensor.DType) *Synthetic {
 	s := &Synthetic{dtypes: map[string]tensor.DType{}, shapes: map[string]tensor.Shape{}}
-	for i := range in.Weights {
-		w := &in.Weights[i]
+	var all []Weight
+	for _, part := range in.all() {
+		all = append(all, part.Weights...)
+	}
+	for i := range all {
+		w := &all[i]
 		for _, src := range sourceShapes(w, w.From[0], in.Prefixes[0]) {
 			name := src.Tensor
 			if _, ok := s.shapes[name]; ok {
@@ -276,7 +299,7 @@ func toPlanAxes(axes []kernel.Axis, l plan.Limits) plan.Axes {
 	for i, a := range axes {
 		out[i] = plan.Axis(a)
 		switch a.Size {
-		case varying[plan.Rows]:
+		case varying[plan.Rows], varying[plan.Pool]:
 			out[i].Size = l.Rows
 		case varying[plan.Seqs]:
 			out[i].Size = l.Seqs

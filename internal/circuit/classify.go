@@ -21,6 +21,7 @@ func itoa(i int) string { return strconv.Itoa(i) }
 // point is a checkpoint's place in the space that a circuit spans: what its config.json says, classified.
 type point struct {
 	variant *Variant
+	part    string             // of the model
 	values                     // of the whole model
 	kinds   [][]string         // of each layer, one word of each part
 	ofKind  map[string]*values // what differs in layers of a kind
@@ -58,6 +59,11 @@ func classify(v *Variant, cfg *modelconf.Config) (*point, error) {
 	if err := p.defaults(m, tree); err != nil {
 		return nil, err
 	}
+	if v != m {
+		if err := p.defaults(v, cfg.Tree); err != nil {
+			return nil, err
+		}
+	}
 	for _, more := range []map[string]string{v.Dims, m.Dims, m.circuit.all.Dims} {
 		for _, name := range slices.Sorted(maps.Keys(more)) {
 			p.pend(name, more[name], func(err error) error { return m.circuit.errorf("dims."+name, "dim %s: %s", name, err) })
@@ -73,6 +79,9 @@ func classify(v *Variant, cfg *modelconf.Config) (*point, error) {
 		return nil, err
 	}
 	if err := p.rope(m, tree); err != nil {
+		return nil, err
+	}
+	if err := p.axialRope(cfg.Tree); err != nil {
 		return nil, err
 	}
 	if err := p.settle(); err != nil {
@@ -127,7 +136,7 @@ func (p *point) keys(v *Variant, tree *modelconf.Node, within, skip string) erro
 			continue
 		}
 		if !ok {
-			return refuse(n, "key %s is not known for model_type %s: what it changes is not supported", n.Path(), v.ModelType)
+			return refuse(n, "key %s is not known for model_type %s: what it changes is not supported", n.Path(), p.variant.ModelType)
 		}
 		if err := p.key(k, n); err != nil {
 			return err
@@ -158,6 +167,9 @@ func (p *point) key(k placedKey, n *modelconf.Node) error {
 		return nil // as if absent
 	case k.Kinds != nil, k.Layers != "":
 		p.lists = append(p.lists, placedNode{k, n})
+		if k.Count != "" {
+			p.dims[k.Count] = int64(n.Len())
+		}
 		return k.checkKinds(n)
 	case k.PerLayer, k.Each:
 		p.perLayer = append(p.perLayer, placedNode{k, n})
@@ -298,6 +310,10 @@ func (p *point) defaults(v *Variant, tree *modelconf.Node) error {
 			return k.file.Errorf(k.at, "key %s: "+format, append([]any{k.name}, args...)...)
 		}
 		switch {
+		case k.Layers != "" && k.Count != "":
+			if _, ok := p.dims[k.Count]; !ok {
+				return p.missing(tree, k.name)
+			}
 		case k.Dim != "":
 			if _, ok := p.dims[k.Dim]; ok {
 				continue

@@ -48,7 +48,7 @@ type RopeRule struct {
 	Dim           string              `toml:"dim"`            // of which a part is rotated; head_dim unless given
 	Rot           string              `toml:"rot"`            // the dim that says how many are rotated
 	PositionScale bool                `toml:"position_scale"` // llama_4_scaling_beta scales queries
-	MRope         bool                `toml:"mrope"`          // mrope_section is allowed: three equal positions of text are one
+	Sections      []int64             `toml:"sections"`       // positions have three axes; mrope_section where the config gives none
 	Kind          map[string]RopeKind `toml:"kind"`           // layers of these kinds rotate otherwise
 }
 
@@ -80,6 +80,8 @@ type Key struct {
 	Alias   []string          `toml:"alias"`   // other spellings of the key
 	Also    []string          `toml:"also"`    // further switches that it sets
 	Part    string            `toml:"part"`    // of Kinds and Layers: the layer part
+	In      string            `toml:"in"`      // of Kinds and Layers: the part of the model
+	Count   string            `toml:"count"`   // of Layers: the dim that counts what the list names
 	Allow   map[string]string `toml:"allow"`   // of Variant and Kinds: the config's word → ours
 	Default any               `toml:"default"` // where the key is absent; an expression, for a dim
 	Null    *int64            `toml:"null"`    // what null stands for; absence unless given
@@ -151,6 +153,9 @@ func (lib *Library) addVariants(fsys fs.FS, m *mapFile, f *kernel.File, c *Circu
 		if len(v.Prefixes) == 0 {
 			return f.Errorf(at, "variant %s has no prefixes", mt)
 		}
+		if n := len(v.Rope.Sections); n != 0 && n != 3 {
+			return f.Errorf(at+".rope.sections", "%d sections; there are three axes", n)
+		}
 		v.ModelType, v.circuit = mt, c
 		v.keys = maps.Clone(base)
 		if v.Wraps != "" { // around the decoder stand only bookkeeping and Keys
@@ -187,8 +192,14 @@ func (v *Variant) checkKinds(f *kernel.File, at string) error {
 		for _, kind := range k.Kinds {
 			kinds = append(kinds, cmp.Or(k.Allow[kind], kind))
 		}
+		c := v.circuit
+		if k.In != "" {
+			if c = c.parts[k.In]; c == nil {
+				return k.file.Errorf(k.at, "circuit %s of model_type %s has no part %s", v.circuit.name, v.ModelType, k.In)
+			}
+		}
 		for _, kind := range kinds {
-			if kind != "" && v.circuit.Layers.Kind[kind] == nil {
+			if kind != "" && c.Layers.Kind[kind] == nil {
 				return k.file.Errorf(k.at, "circuit %s of model_type %s has no layer kind %s", v.circuit.name, v.ModelType, kind)
 			}
 		}

@@ -78,7 +78,22 @@ var tinyFamilies = func() (names []string) {
 func tiny(t testing.TB, family string) (*modelconf.Config, *Synthetic) {
 	t.Helper()
 	files := archive(t, "tiny/"+family+".tar.gz")
-	return readConfig(t, files["config.json"]), header(t, files["model.safetensors"])
+	cat := header(t, files["model.safetensors"])
+	if file, ok := files["model-mtp.safetensors"]; ok {
+		more := header(t, file)
+		cat = edited(cat, nil, more.shapes)
+	}
+	return readConfig(t, files["config.json"]), cat
+}
+
+// serve makes an instance of everything that a config describes.
+func serve(t testing.TB, cfg *modelconf.Config) *Instance {
+	t.Helper()
+	in, err := Instantiate(lib(t), cfg, instantiate(t, cfg).PartNames()...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return in
 }
 
 func readConfig(t testing.TB, src []byte) *modelconf.Config {

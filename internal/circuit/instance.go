@@ -13,7 +13,7 @@ import (
 
 // Extents that vary from step to step have no size in an instance; these stand for them, so that axes of different kinds
 // never unify. Lower replaces them by the plan's limits.
-var varying = map[string]int64{plan.Rows: -1, plan.Seqs: -2, plan.Outs: -3}
+var varying = map[string]int64{plan.Rows: -1, plan.Seqs: -2, plan.Outs: -3, plan.Pool: -4}
 
 // Instance is a circuit at one checkpoint's point: a Σ-diagram with every size known but rows, seqs and outs.
 type Instance struct {
@@ -27,8 +27,14 @@ type Instance struct {
 	Weights   []Weight
 	States    []plan.State
 	Consts    []plan.Const
-	Logits    int      // the edge [outs, vocab]
+	Logits    int      // the edge [outs, vocab]; -1: none
 	Unused    []Unused // patterns of tensors that are not read, those whose switch is on
+
+	Part            string     // "" is the decoder
+	Inputs, Outputs []portEdge // edges that ports name
+	own             []string   // patterns of tensors that no other part has
+	root            *Instance  // the decoder
+	parts           []*Instance
 }
 
 // Node is an op with its arrays.
@@ -80,12 +86,25 @@ func (in *Instance) Dim(name string) int64 {
 	return 0
 }
 
+// isOutput says whether somebody outside reads an edge.
+func (in *Instance) isOutput(e int) bool {
+	return e == in.Logits || slices.ContainsFunc(in.Outputs, func(p portEdge) bool { return p.edge == e })
+}
+
+// isInput says whether an edge comes in through a port.
+func (in *Instance) isInput(e int) bool {
+	return slices.ContainsFunc(in.Inputs, func(p portEdge) bool { return p.edge == e })
+}
+
 // Name is circuit/model_type.
 func (in *Instance) Name() string { return in.Circuit + "/" + in.ModelType }
 
 // Verify checks the diagram: single assignment, order, and every op's shapes. It is the verifier after instantiation.
 func (in *Instance) Verify() error {
 	written := make([]bool, len(in.Edges))
+	for _, p := range in.Inputs {
+		written[p.edge] = true
+	}
 	ids := map[string]bool{}
 	for _, n := range in.Nodes {
 		if ids[n.ID] {
@@ -106,6 +125,12 @@ func (in *Instance) Verify() error {
 		if err := in.checkShapes(n); err != nil {
 			return fmt.Errorf("node %s: %w", n.ID, err)
 		}
+	}
+	switch {
+	case in.Logits < 0 && len(in.Outputs) == 0:
+		return fmt.Errorf("no block binds logits or an output")
+	case in.Logits < 0:
+		return nil
 	}
 	if len(in.Edges[in.Logits].Axes) != 2 || in.Edges[in.Logits].Axes[0].Name != plan.Outs {
 		return fmt.Errorf("logits %s are no [outs, vocab]", in.Edges[in.Logits].Name)

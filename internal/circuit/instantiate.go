@@ -18,9 +18,10 @@ import (
 // kvDType stands for the element type of paged K and V, which is chosen when a plan is made.
 const kvDType = tensor.None
 
-// Instantiate builds the diagram of a checkpoint. Errors name the config's key, file and line, or say which model_type has
-// no circuit (code Unsupported).
-func Instantiate(lib *Library, cfg *modelconf.Config) (*Instance, error) {
+// Instantiate builds the diagram of a checkpoint: that of the decoder, and those of the parts that the config describes
+// (InPart). With says which parts are to be served beside the decoder: its diagram takes what they give and gives what they
+// take. Errors name the config's key, file and line, or say which model_type has no circuit (code Unsupported).
+func Instantiate(lib *Library, cfg *modelconf.Config, with ...string) (*Instance, error) {
 	v, err := lib.variant(cfg.ModelType)
 	if err != nil {
 		n, _ := cfg.Tree.Child("model_type")
@@ -41,13 +42,50 @@ func Instantiate(lib *Library, cfg *modelconf.Config) (*Instance, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &builder{lib: lib, p: p, c: v.mapped().circuit, names: map[string]int{}, ofKind: map[string]map[string]int{}, versions: map[string]int{},
-		in: &Instance{Circuit: v.mapped().circuit.name, ModelType: v.ModelType, Prefixes: v.Prefixes}}
+	c := v.mapped().circuit
+	var there []*Circuit
+	for _, name := range slices.Sorted(maps.Keys(c.parts)) {
+		on, err := when(c.parts[name].when, p.dims)
+		if err != nil {
+			return nil, c.parts[name].file.Errorf("when", "%s", err)
+		}
+		if on {
+			there = append(there, c.parts[name])
+		}
+		p.dims[wanted(name)] = truth(on && slices.Contains(with, name))
+	}
+	main, err := newBuilder(lib, p, c, v).instance(cfg.Tree)
+	if err != nil {
+		return nil, err
+	}
+	main.root = main
+	for _, part := range there {
+		q, err := p.inPart(part, cfg.Tree)
+		if err != nil {
+			return nil, err
+		}
+		in, err := newBuilder(lib, q, part, v).instance(cfg.Tree)
+		if err != nil {
+			return nil, err
+		}
+		in.root = main
+		main.parts = append(main.parts, in)
+	}
+	return main, nil
+}
+
+func newBuilder(lib *Library, p *point, c *Circuit, v *Variant) *builder {
+	return &builder{lib: lib, p: p, c: c, names: map[string]int{}, ofKind: map[string]map[string]int{}, versions: map[string]int{},
+		in: &Instance{Circuit: c.name, Part: c.part, ModelType: v.ModelType, Prefixes: v.Prefixes}}
+}
+
+// instance builds and checks.
+func (b *builder) instance(tree *modelconf.Node) (*Instance, error) {
 	if err := b.build(); err != nil {
 		return nil, err
 	}
 	if err := b.in.Verify(); err != nil {
-		return nil, diag.Errorf(diag.Format, "the config does not fit circuit %s: %s", b.in.Circuit, err).At(cfg.Tree.Pos()).Because(err)
+		return nil, diag.Errorf(diag.Format, "the config does not fit circuit %s: %s", b.in.Circuit, err).At(tree.Pos()).Because(err)
 	}
 	return b.in, nil
 }
@@ -66,6 +104,7 @@ type builder struct {
 	block  *Block
 	use    Use
 	layer  int
+	nth    int    // of the layers of its kind
 	prefix string // of ids
 	at     *values
 	local  map[string]int
@@ -78,10 +117,20 @@ func (b *builder) build() error {
 	for _, kind := range slices.Sorted(maps.Keys(b.p.ofKind)) {
 		b.listDims(kind+".", b.p.ofKind[kind].dims)
 	}
-	b.in.Consts = b.p.consts
+	b.in.Consts, b.at = b.p.consts, &b.p.values
+	if err := b.ownTensors(); err != nil {
+		return err
+	}
 	for _, u := range b.c.Unused {
-		if err := b.unused(u); err != nil {
+		on, err := when(u.When, b.p.dims)
+		if err != nil {
 			return b.c.file.Errorf("unused", "%s: %s", u.Match, err)
+		}
+		if on {
+			if u.Match, err = b.fill(u.Match); err != nil {
+				return b.c.file.Errorf("unused", "%s: %s", u.Match, err)
+			}
+			b.in.Unused = append(b.in.Unused, u)
 		}
 	}
 	for _, u := range b.c.Begin {
@@ -99,9 +148,12 @@ func (b *builder) build() error {
 			}
 		}
 	}
+	before := map[string]int{} // layers of a kind
 	for i, kinds := range b.p.kinds {
 		b.in.Kinds = append(b.in.Kinds, strings.Join(kinds, "+"))
 		for _, kind := range kinds {
+			b.nth = before[kind]
+			before[kind]++
 			for _, u := range b.c.Layers.Kind[kind] {
 				if err := b.place(u, i, ""); err != nil {
 					return err
@@ -116,7 +168,7 @@ func (b *builder) build() error {
 	}
 	var ok bool
 	if b.in.Logits, ok = b.names["logits"]; !ok {
-		return b.c.file.Errorf("end", "no block binds logits")
+		b.in.Logits = -1
 	}
 	return nil
 }
@@ -130,32 +182,8 @@ func (b *builder) listDims(prefix string, dims map[string]int64) {
 	}
 }
 
-// unused adds the tensors that an entry matches at this config.
-func (b *builder) unused(u Unused) error {
-	on, err := when(u.When, b.p.dims)
-	if err != nil || !on {
-		return err
-	}
-	count := int64(1)
-	if u.N != "" {
-		if count, err = tensor.Eval(u.N, b.p.dims); err != nil {
-			return err
-		}
-	}
-	dims := maps.Clone(b.p.dims)
-	for n := range count {
-		dims["n"] = n
-		match, err := fill(u.Match, dims)
-		if err != nil {
-			return err
-		}
-		b.in.Unused = append(b.in.Unused, Unused{Match: match, Why: u.Why})
-	}
-	return nil
-}
-
-// fill replaces {expressions} over dims in a tensor's name. {P} and {R} wait for the checkpoint.
-func fill(name string, dims map[string]int64) (string, error) {
+// fill replaces {expressions} over dims in a name. {P}, {R} and {e} wait for the checkpoint.
+func (b *builder) fill(name string) (string, error) {
 	out := ""
 	for {
 		before, rest, ok := strings.Cut(name, "{")
@@ -163,9 +191,9 @@ func fill(name string, dims map[string]int64) (string, error) {
 			return out, nil
 		}
 		expr, after, _ := strings.Cut(rest, "}")
-		if expr == "P" || expr == "R" {
+		if expr == "P" || expr == "R" || expr == "e" {
 			out += "{" + expr + "}"
-		} else if v, err := tensor.Eval(expr, dims); err != nil {
+		} else if v, err := tensor.Eval(expr, b.at.dims); err != nil {
 			return name, err
 		} else {
 			out += fmt.Sprint(v)
@@ -186,18 +214,15 @@ func (b *builder) place(u Use, layer int, kind string) error {
 	switch {
 	case layer >= 0:
 		b.at, b.prefix = b.p.inLayer(layer), fmt.Sprintf("L%02d.%s.", layer, as)
+		b.at.dims["nth"] = int64(b.nth)
 		subst = append(subst, "{L}", strings.ReplaceAll(b.c.Layers.Path, "{i}", itoa(layer)))
 	case kind != "":
 		b.at, b.prefix = b.p.inKind(kind), kind+"."
 	default:
 		b.at = &b.p.values
 	}
-	on, err := when(u.When, b.at.dims)
-	if err != nil {
-		return b.c.file.Errorf("layers", "block %s: %s", u.Block, err)
-	}
-	if !on {
-		return nil
+	if b.c.part != "" {
+		b.prefix = b.c.part + "." + b.prefix
 	}
 	b.bind(u, subst)
 	if len(u.Set) > 0 {
@@ -211,6 +236,13 @@ func (b *builder) place(u Use, layer int, kind string) error {
 		}
 		b.at = b.at.over(set)
 	}
+	on, err := when(u.When, b.at.dims)
+	if err != nil {
+		return b.c.file.Errorf("layers", "block %s: %s", u.Block, err)
+	}
+	if !on {
+		return nil
+	}
 	for _, name := range b.block.In {
 		name, optional := strings.CutSuffix(name, "?")
 		e, ok := b.visible(name)
@@ -222,10 +254,16 @@ func (b *builder) place(u Use, layer int, kind string) error {
 		}
 		b.local[name] = e
 	}
+	if err := b.inputs(); err != nil {
+		return err
+	}
 	for i := range b.block.Nodes {
 		if err := b.node(i); err != nil {
 			return err
 		}
+	}
+	if err := b.leave(); err != nil {
+		return err
 	}
 	into := b.names
 	if kind != "" {
@@ -428,7 +466,10 @@ func (b *builder) weight(n *Node, p *port, decls map[string]WeightDecl) (int, er
 		for _, bind := range b.binds {
 			var names []string
 			for _, name := range alt {
-				name, err := b.piece(bind.Replace(name))
+				name, err := b.fill(bind.Replace(name))
+				if err == nil {
+					name, err = b.piece(name)
+				}
 				if err != nil {
 					return -1, err
 				}

@@ -92,8 +92,10 @@ func (p *point) layerKinds(c *Circuit, tree *modelconf.Node) error {
 		words := make([]string, n)
 		listed, numbered := false, false
 		for _, x := range p.lists {
-			numbered = numbered || x.key.Part == part.Name && x.key.Layers != ""
-			if x.key.Part != part.Name || x.key.Kinds == nil {
+			if x.key.In != p.part || x.key.Part != part.Name {
+				continue
+			}
+			if numbered = numbered || x.key.Layers != ""; x.key.Kinds == nil {
 				continue
 			}
 			list := kindWords(x.n)
@@ -114,7 +116,7 @@ func (p *point) layerKinds(c *Circuit, tree *modelconf.Node) error {
 			}
 		}
 		for _, x := range p.lists {
-			if x.key.Part == part.Name && x.key.Layers != "" {
+			if x.key.In == p.part && x.key.Part == part.Name && x.key.Layers != "" {
 				if err := x.numbers(words); err != nil {
 					return err
 				}
@@ -189,7 +191,7 @@ func kindWords(n *modelconf.Node) (words []string) {
 // countLayers sets the number of layers to the length of a list of their kinds, where no key gives it.
 func (p *point) countLayers(dim string) {
 	for _, x := range p.lists {
-		if _, ok := p.dims[dim]; !ok && x.key.Kinds != nil && !x.key.Longer {
+		if _, ok := p.dims[dim]; !ok && x.key.In == "" && x.key.Kinds != nil && !x.key.Longer {
 			p.dims[dim] = int64(len(kindWords(x.n)))
 		}
 	}

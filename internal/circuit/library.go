@@ -31,6 +31,8 @@ type Block struct {
 	Bind     map[string]string    `toml:"bind"` // parts of tensor names, with their defaults
 	Defaults                      // of its parameters
 	States   map[string]StateDecl `toml:"state"`
+	Inputs   map[string]PortDecl  `toml:"input"`  // edges that come in through ports
+	Outputs  map[string]PortDecl  `toml:"output"` // edges that are left for others
 	Nodes    []NodeDecl           `toml:"node"`
 	Unused   []Unused             `toml:"unused"` // tensors that a checkpoint may have beside the block's
 
@@ -88,10 +90,16 @@ type Circuit struct {
 	End    []Use    `toml:"end"`
 	Unused []Unused `toml:"unused"`
 
-	name string
-	file *kernel.File
-	all  Defaults                // its own and its blocks'
-	by   map[string]*kernel.File // which block gave "dims.name"
+	Part map[string]string `toml:"part"` // name → file of kernels/circuits/parts
+
+	name  string
+	file  *kernel.File
+	all   Defaults                // its own and its blocks'
+	by    map[string]*kernel.File // which block gave "dims.name"
+	parts map[string]*Circuit
+	part  string // which one this is
+	when  string // as in its file, with own
+	own   []string
 }
 
 // Use places a block.
@@ -107,7 +115,6 @@ type Use struct {
 // Unused names tensors that a checkpoint may have and the circuit does not read.
 type Unused struct {
 	Match string `toml:"match"` // * stands for any text, {expression} for its value
-	N     string `toml:"n"`     // n in expressions runs from 0 to below this
 	When  string `toml:"when"`
 	Why   string `toml:"why"`
 }
@@ -176,12 +183,23 @@ func (b *Block) check() error {
 			return b.file.Errorf(at, "state %s: %s", name, err)
 		}
 	}
+	for name, d := range b.Inputs {
+		if err := d.check(b, "input."+name, true); err != nil {
+			return err
+		}
+		bound[name] = true
+	}
+	for name, d := range b.Outputs {
+		if err := d.check(b, "output."+name, false); err != nil {
+			return err
+		}
+	}
 	for i := range b.Nodes {
 		if err := b.checkNode(i, bound); err != nil {
 			return err
 		}
 	}
-	for _, n := range b.Out {
+	for _, n := range slices.Concat(b.Out, slices.Sorted(maps.Keys(b.Outputs))) {
 		if !bound[n] {
 			return b.file.Errorf("out", "output %s is bound by no node", n)
 		}
@@ -265,6 +283,9 @@ func (lib *Library) loadCircuits(fsys fs.FS) error {
 		if c.file, err = kernel.ReadTOML(fsys, file, c); err != nil {
 			return err
 		}
+		if err := c.loadParts(fsys); err != nil {
+			return err
+		}
 		if err := lib.checkCircuit(c); err != nil {
 			return err
 		}
@@ -314,6 +335,23 @@ func copyOf(m map[string]string) map[string]string {
 func (lib *Library) checkCircuit(c *Circuit) error {
 	c.by = map[string]*kernel.File{}
 	c.all = Defaults{copyOf(c.Dims), copyOf(c.Params), copyOf(c.Strings)}
+	if err := lib.checkUses(c, c); err != nil {
+		return err
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.parts)) {
+		p := c.parts[name]
+		if conflict := c.inherit(&Block{Defaults: p.Defaults, file: p.file}); conflict != "" {
+			return p.file.Errorf("", "circuit %s has another default of %s", c.name, conflict)
+		}
+		if err := lib.checkUses(p, c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkUses refuses a circuit, or a part of one, that places what is not there. The whole circuit inherits from its blocks.
+func (lib *Library) checkUses(c, whole *Circuit) error {
 	uses := func(at string, list []Use) error {
 		for i, u := range list {
 			b, ok := lib.Blocks[u.Block]
@@ -330,7 +368,7 @@ func (lib *Library) checkCircuit(c *Circuit) error {
 					return c.file.Errorf(at+"."+itoa(i)+".bind."+k, "block %s has no bind %s", u.Block, k)
 				}
 			}
-			if name := c.inherit(b); name != "" {
+			if name := whole.inherit(b); name != "" {
 				return c.file.Errorf(at+"."+itoa(i), "block %s has another default of %s than a block before it; the circuit must set it", u.Block, name)
 			}
 		}

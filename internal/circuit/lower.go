@@ -60,7 +60,7 @@ func (in *Instance) Lower(lib *Library, cat Catalog, o Options) (*plan.Plan, err
 		return nil, diag.Errorf(diag.CodeOf(err), "circuit %s on class %s: %w", in.Name(), o.Class, err)
 	}
 	w := &lowering{in: in, o: o, found: found, groups: groups, weights: map[string]int{}, states: map[int]int{}, consts: map[int]int{},
-		p: &plan.Plan{Circuit: in.Name(), Class: o.Class, Compute: o.Compute, KV: o.KV, Limits: o.Limits, Dims: in.Dims}}
+		p: &plan.Plan{Circuit: in.Name(), Part: in.Part, Class: o.Class, Compute: o.Compute, KV: o.KV, Limits: o.Limits, Dims: in.Dims}}
 	if err := w.buffers(); err != nil {
 		return nil, diag.Errorf(diag.Internal, "circuit %s on class %s: %w", in.Name(), o.Class, err)
 	}
@@ -137,12 +137,18 @@ func (w *lowering) buffers() error {
 			}
 		}
 	}
-	uses[w.in.Logits].last = len(w.groups)
 	w.bufferOf = make([]int, len(w.in.Edges))
 	for e := range w.bufferOf {
 		w.bufferOf[e] = -1
+		if w.in.isOutput(e) || w.in.isInput(e) {
+			uses[e].last = len(w.groups) // nothing takes its memory over
+		}
 	}
 	var lives []life
+	for _, p := range w.in.Inputs {
+		w.bufferOf[p.edge] = w.buffer(p.edge, plan.Port{Name: p.name, Dir: plan.In})
+		lives = append(lives, life{first: 0, last: len(w.groups)}) // none of the arena's bytes
+	}
 	for i, g := range w.groups {
 		for _, a := range g.rule.kernel.Args {
 			e, ok := g.output(a.Name)
@@ -154,54 +160,39 @@ func (w *lowering) buffers() error {
 				return err
 			}
 			if b < 0 {
-				b = len(w.p.Buffers)
-				edge := &w.in.Edges[e]
-				w.p.Buffers = append(w.p.Buffers, plan.Buffer{Name: edge.Name, Axes: toPlanAxes(edge.Axes, w.o.Limits), DType: edge.DType, Split: edge.Split})
+				b = w.buffer(e, plan.Port{})
 				buf := &w.p.Buffers[b]
 				lives = append(lives, life{first: i, last: i, bytes: buf.DType.Bytes(buf.Axes.Shape().Elems())})
 			}
 			w.bufferOf[e] = b
 			lives[b].last = max(lives[b].last, uses[e].last)
 		}
-		scratch, err := w.scratch(g)
-		if err != nil {
-			return err
+	}
+	for _, p := range w.in.Outputs {
+		b := w.bufferOf[p.edge]
+		if lives[b].bytes = 0; w.p.Buffers[b].Port.Name != "" {
+			return fmt.Errorf("edge %s is in the memory of port %s", w.in.Edges[p.edge].Name, w.p.Buffers[b].Port.Name)
 		}
-		for _, s := range scratch {
-			w.p.Buffers = append(w.p.Buffers, s)
-			lives = append(lives, life{first: i, last: i, bytes: s.DType.Bytes(s.Axes.Shape().Elems())})
-		}
+		w.p.Buffers[b].Port = plan.Port{Name: p.name, Dir: plan.Out}
 	}
 	w.p.Arena = layout(lives)
 	for i := range w.p.Buffers {
-		w.p.Buffers[i].Offset = lives[i].offset
+		if w.p.Buffers[i].Port.Name == "" {
+			w.p.Buffers[i].Offset = lives[i].offset
+		}
 	}
-	w.p.Logits = w.bufferOf[w.in.Logits]
+	if w.p.Logits = -1; w.in.Logits >= 0 {
+		w.p.Logits = w.bufferOf[w.in.Logits]
+	}
 	return nil
 }
 
-// scratch are the buffers of a group's launch that nobody else sees, in the order of the kernel's arguments.
-func (w *lowering) scratch(g *group) (out []plan.Buffer, err error) {
-	var env *kernel.Env
-	for _, a := range g.rule.kernel.Args {
-		if a.Kind != kernel.ScratchArg {
-			continue
-		}
-		if env == nil {
-			if env, err = g.env(w.in, w.o, w.found); err != nil {
-				return nil, err
-			}
-		}
-		axes, err := env.Axes(a.Shape)
-		if err != nil {
-			return nil, fmt.Errorf("scratch %s of kernel %s: %w", a.Name, g.rule.Kernel, err)
-		}
-		out = append(out, plan.Buffer{Name: scratchName(g.name(w.in), a.Name), Axes: toPlanAxes(axes, w.o.Limits), DType: a.DTypes[0], Split: plan.Replicated})
-	}
-	return out, nil
+// buffer adds an edge's buffer.
+func (w *lowering) buffer(e int, port plan.Port) int {
+	edge := &w.in.Edges[e]
+	w.p.Buffers = append(w.p.Buffers, plan.Buffer{Name: edge.Name, Axes: toPlanAxes(edge.Axes, w.o.Limits), DType: edge.DType, Port: port, Split: edge.Split})
+	return len(w.p.Buffers) - 1
 }
-
-func scratchName(launch, arg string) string { return launch + "." + arg }
 
 // inPlace is the buffer of the input that output a of launch i takes over, or -1.
 func (w *lowering) inPlace(g *group, a *kernel.Arg, i int, uses []edgeUse) (int, error) {
@@ -296,7 +287,9 @@ func (w *lowering) launch(i int) error {
 		l.Ops = append(l.Ops, w.in.Nodes[n].ID)
 	}
 	l.Attrs, _ = launchAttrs(g.rule, w.in, g.nodes)
-	l.Grid = g.rule.kernel.Expressions()
+	if k := g.rule.kernel; k.Launch != nil {
+		l.Grid = k.Launch.Expressions()
+	}
 	for j := range g.rule.kernel.Args {
 		a := &g.rule.kernel.Args[j]
 		arg := plan.Arg{Param: a.Name}
@@ -309,10 +302,6 @@ func (w *lowering) launch(i int) error {
 			if there = ok && k >= 0; there {
 				arg.Kind, arg.Index = plan.ArgWeight, w.weight(k, a.Layout)
 			}
-		case kernel.ScratchArg:
-			name := scratchName(l.Name, a.Name)
-			arg.Kind, arg.Access = plan.ArgBuffer, plan.Out
-			arg.Index = slices.IndexFunc(w.p.Buffers, func(b plan.Buffer) bool { return b.Name == name })
 		case kernel.ConstArg:
 			arg.Kind, arg.Index = plan.ArgConst, w.constant(g.vars.consts[a.Name])
 		case kernel.StateArg:

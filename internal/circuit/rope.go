@@ -172,6 +172,67 @@ func (p *point) rotation(v *Variant, params *modelconf.Node, kind string, tree *
 		name += "." + kind
 	}
 	p.consts = append(p.consts, plan.Const{Name: name, Values: table})
+	if v.Rope.Sections != nil {
+		axis, err := sections(v.Rope.Sections, params, len(table))
+		if err != nil {
+			return err
+		}
+		into.tables["rope_axis"] = len(p.consts)
+		p.consts = append(p.consts, plan.Const{Name: strings.Replace(name, "rope", "rope_axis", 1), Values: axis})
+	}
+	return nil
+}
+
+// sections says along which axis (time 0, height 1, width 2) each frequency turns: of three in a row one is of each, height and
+// width as far as their sections go, and time takes the rest.
+func sections(dflt []int64, params *modelconf.Node, n int) ([]float32, error) {
+	list := slices.Clone(dflt)
+	if s, ok := params.Child("mrope_section"); ok && !s.IsNull() {
+		list = list[:0]
+		for _, e := range s.Items() {
+			if x, ok := e.Int(); ok && x >= 0 {
+				list = append(list, x)
+			}
+		}
+		if s.Kind() != modelconf.Array || len(list) != 3 || s.Len() != 3 {
+			return nil, s.Errorf("%s must be three sizes of sections", s.Path())
+		}
+	}
+	if s, ok := params.Child("mrope_interleaved"); ok && !s.IsNull() {
+		if on, ok := s.Bool(); !ok || !on {
+			return nil, refuse(s, "%s is %s; supported is true (sections one after the other have no table)", s.Path(), literal(s))
+		}
+	}
+	axis := make([]float32, n)
+	for i := range axis {
+		if a := i % 3; a > 0 && int64(i) < 3*list[a] {
+			axis[i] = float32(a)
+		}
+	}
+	return axis, nil
+}
+
+// axialRope makes the tables of a vision tower, and checks the sizes that only it knows: half of a head's frequencies turn along height, the other half, which are the
+// same, along width.
+func (p *point) axialRope(tree *modelconf.Node) error {
+	if p.dims["vis_layers"] == 0 {
+		return nil
+	}
+	head := p.dims["vis_hidden"] / p.dims["vis_heads"]
+	if p.dims["vis_hidden"]%p.dims["vis_heads"] != 0 || head%4 != 0 {
+		return tree.Errorf("vision_config: %d dims over %d heads do not rotate along two axes", p.dims["vis_hidden"], p.dims["vis_heads"])
+	}
+	if side := int64(math.Sqrt(float64(p.dims["vis_positions"]))); side*side != p.dims["vis_positions"] {
+		return tree.Errorf("vision_config: %d position embeddings make no square", p.dims["vis_positions"])
+	}
+	s := ropeSpec{kind: "default", theta: p.params["vis_theta"]}
+	inv, _ := s.table(int(head/2), int(head/2))
+	axis := make([]float32, 2*len(inv))
+	for i := range axis {
+		axis[i] = float32(1 + i/len(inv))
+	}
+	p.tables["vis_rope"], p.tables["vis_axis"] = len(p.consts), len(p.consts)+1
+	p.consts = append(p.consts, plan.Const{Name: "vis_rope", Values: slices.Concat(inv, inv)}, plan.Const{Name: "vis_axis", Values: axis})
 	return nil
 }
 
@@ -210,7 +271,7 @@ func (r *ropeReader) kindAndKeys(v *Variant) error {
 		r.kind = kind
 	}
 	known := slices.Concat(ropeKeys[""], ropeKeys[r.kind])
-	if v.Rope.MRope {
+	if v.Rope.Sections != nil {
 		known = append(known, "mrope_section", "mrope_interleaved")
 	}
 	for i, key := range r.obj.Keys() {

@@ -31,6 +31,7 @@ type Device struct {
 	pool  *pool.Pool
 	// Scratch is shared by all launches of a kind, which never run at the same time.
 	attention []attn.Scratch // one a worker
+	full      fullScratch
 	linear    *linear.Scratch
 }
 

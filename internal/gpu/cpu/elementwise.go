@@ -35,7 +35,7 @@ func glu(a *args) func() {
 func act(a *args) func() {
 	x := a.acts("x", plan.In, 0)
 	y := a.actsLike(x, "y", plan.Out, x.n)
-	fn := a.act("act", vec.Relu2)
+	fn := a.act("act", vec.Silu, vec.Gelu, vec.GeluTanh, vec.Relu2)
 	level := a.dev.level
 	r := a.dev.region(1, func(lo, hi, _ int) { level.Apply(fn, y.data[lo:hi], x.data[lo:hi]) })
 	return func() { r.run(x.rows() * x.n) }

@@ -44,6 +44,30 @@ func gelu(x float64) float64 {
 	return 0.5 * x * (1 + math.Tanh(math.Sqrt(2/math.Pi)*(x+0.044715*x*x*x)))
 }
 
+func geluErf(x float64) float64 { return 0.5 * x * (1 + math.Erf(x/math.Sqrt2)) }
+
+// layerNormTwin normalises segments in place; w and bias may be nil.
+func layerNormTwin(x, w, bias []float64, group int, eps float64) {
+	for at := 0; at < len(x); at += group {
+		seg, mean := x[at:at+group], 0.0
+		for _, v := range seg {
+			mean += v / float64(group)
+		}
+		for i := range seg {
+			seg[i] -= mean
+		}
+		rmsTwin(seg, nil, group, eps, 0)
+		for i := range seg {
+			if w != nil {
+				seg[i] *= w[i]
+			}
+			if bias != nil {
+				seg[i] += bias[i]
+			}
+		}
+	}
+}
+
 // rms normalises segments in place; w may be nil.
 func rmsTwin(x, w []float64, group int, eps, plus float64) {
 	for at := 0; at < len(x); at += group {
@@ -117,6 +141,15 @@ func rowCases() []rowCase {
 					}
 				}})
 		}
+		for name, f := range map[string]func(float64) float64{"silu": silu, "gelu_tanh": gelu, "gelu": geluErf} {
+			cs = append(cs, rowCase{name: fmt.Sprint("act/", name, "/", n), kernel: "act", attrs: attrs{"act": name},
+				in: map[string]int{"x": n}, out: map[string]int{"y": n}, tol: tolExp,
+				twin: func(r *row) {
+					for i, x := range r.v["x"] {
+						r.v["y"][i] = f(x)
+					}
+				}})
+		}
 		for name, f := range map[string]func(float64) float64{"silu": silu, "sigmoid": sigmoid, "softplus": softplus} {
 			for _, per := range []int{1, 4} {
 				cs = append(cs, rowCase{name: fmt.Sprint("gate/", name, "/", n, "/", per), kernel: "gate", attrs: attrs{"act": name},
@@ -147,15 +180,12 @@ func rowCases() []rowCase {
 			rowCase{name: fmt.Sprint("rms_norm/bare/", group), kernel: "rms_norm", attrs: attrs{"eps": 1e-5, "group": group},
 				in: map[string]int{"x": n}, out: map[string]int{"y": n}, tol: tolSum,
 				twin: func(r *row) { copy(r.v["y"], r.v["x"]); rmsTwin(r.v["y"], nil, group, 1e-5, 0) }},
-			rowCase{name: fmt.Sprint("rms_norm/scale/", group), kernel: "rms_norm", attrs: attrs{"eps": 1e-5, "group": group, "scale": 1.75},
-				in: map[string]int{"x": n}, out: map[string]int{"y": n}, w: map[string]int{"w": group}, tol: tolSum,
-				twin: func(r *row) {
-					copy(r.v["y"], r.v["x"])
-					rmsTwin(r.v["y"], r.v["w"], group, 1e-5, 0)
-					for i := range r.v["y"] {
-						r.v["y"][i] *= 1.75
-					}
-				}},
+			rowCase{name: fmt.Sprint("layer_norm/", group), kernel: "layer_norm", attrs: attrs{"eps": 1e-6, "group": group},
+				in: map[string]int{"x": n}, out: map[string]int{"y": n}, w: map[string]int{"w": group, "bias": group}, tol: tolSum,
+				twin: func(r *row) { copy(r.v["y"], r.v["x"]); layerNormTwin(r.v["y"], r.v["w"], r.v["bias"], group, 1e-6) }},
+			rowCase{name: fmt.Sprint("layer_norm/bare/", group), kernel: "layer_norm", attrs: attrs{"eps": 1e-6, "group": group},
+				in: map[string]int{"x": n}, out: map[string]int{"y": n}, tol: tolSum,
+				twin: func(r *row) { copy(r.v["y"], r.v["x"]); layerNormTwin(r.v["y"], nil, nil, group, 1e-6) }},
 			rowCase{name: fmt.Sprint("l2_norm/", group), kernel: "l2_norm", attrs: attrs{"eps": 1e-6, "group": group, "scale": 0.125},
 				in: map[string]int{"x": n}, out: map[string]int{"y": n}, tol: tolSum,
 				twin: func(r *row) { // sum, not mean: eps*group turns one into the other

@@ -48,6 +48,7 @@ type Call struct {
 	Sinks       []float32 // [heads] a score that weighs nothing but takes its share of the softmax; nil: none
 	Positions   []int32   // [rows]
 	RowSeq      []int32   // [rows]
+	Last        []int32   // [seqs] the position up to which rows of a sequence see keys; nil: up to their own
 	Table       []int32   // [seqs, TableStride] pages
 	TableStride int
 	plan
@@ -92,7 +93,7 @@ func (c *Call) segment(t *tile, head, seg int, w *Scratch) {
 		c.Level.Scores(w.s, stride, w.q[:n], w.kb[:blocks])
 		for r, row := 0, t.lo; r < n; row++ {
 			for range group {
-				c.weigh(r, int(c.Positions[row])-start, w.s[r*stride:][:blocks*Block], w)
+				c.weigh(r, c.sees(row)-start, w.s[r*stride:][:blocks*Block], w)
 				r++
 			}
 		}
@@ -100,8 +101,16 @@ func (c *Call) segment(t *tile, head, seg int, w *Scratch) {
 	}
 }
 
-// weigh turns query r's scores of a chunk into weights. pos is the query's position counted from the chunk's first score; it
-// sees scores pos-window+1 … pos.
+// sees is the position of the last key that a row sees.
+func (c *Call) sees(row int) int {
+	if c.Last != nil {
+		return int(c.Last[c.RowSeq[row]])
+	}
+	return int(c.Positions[row])
+}
+
+// weigh turns query r's scores of a chunk into weights. pos is the position of the last key that it sees, counted from the
+// chunk's first score; it sees scores pos-window+1 … pos.
 func (c *Call) weigh(r, pos int, s []float32, w *Scratch) {
 	lo, hi := 0, min(pos+1, len(s))
 	if c.Window > 0 {

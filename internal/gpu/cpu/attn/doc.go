@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-// Package attn is causal grouped-query attention over paged keys and values, on slices of host memory.
+// Package attn is grouped-query attention over paged keys and values, on slices of host memory: causal, or with Last up to one
+// position for all rows of a sequence.
 //
 // The pools. A slot is page*page_size + offset, and page_size is a multiple of 16, so sixteen consecutive slots of one
 // sequence are one block, whatever the page size. A pool of f32, bf16 or f16 is

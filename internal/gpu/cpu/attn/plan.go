@@ -37,7 +37,7 @@ func (c *Call) Plan(rows, workers int) int {
 		for hi < rows && hi-lo < most && c.RowSeq[hi] == c.RowSeq[lo] && c.Positions[hi] == c.Positions[hi-1]+1 {
 			hi++
 		}
-		t := tile{lo: lo, hi: hi, last: int(c.Positions[hi-1]), part: states}
+		t := tile{lo: lo, hi: hi, last: c.sees(hi - 1), part: states}
 		if c.Window > 0 {
 			t.first = max(0, int(c.Positions[lo])-c.Window+1)
 		}

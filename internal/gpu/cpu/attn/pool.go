@@ -61,6 +61,15 @@ func (p *Pool) AppendV(l vec.Level, slot int32, v []float32) {
 	}
 }
 
+// AppendPadded writes the values of one row [kv_heads*n] to a slot of a pool of float32 whose heads are wider: zeros follow.
+func (p *Pool) AppendPadded(slot int32, v []float32, n int) {
+	block, lane := p.place(slot)
+	for h := range p.KVHeads {
+		at := p.at(block, h) + lane*p.Dim
+		clear(p.F32[at+copy(p.F32[at:at+p.Dim], v[h*n:(h+1)*n]) : at+p.Dim])
+	}
+}
+
 func (p *Pool) place(slot int32) (block, lane int) {
 	if slot < 0 || int(slot) >= p.blocks()*Block {
 		panic(fmt.Sprintf("slot %d of a pool of %d", slot, p.blocks()*Block))

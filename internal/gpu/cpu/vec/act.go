@@ -17,13 +17,14 @@ const (
 	GeluTanh            // x*sigmoid(2*sqrt(2/pi)*(x + 0.044715x³)), which is the tanh form
 	Softplus            // log(1+exp(x)), in float64
 	Relu2               // max(x, 0)²
+	Gelu                // x*(1+erf(x/sqrt(2)))/2, in float64
 
 	// Of a pair of gate and up: see GluLimited.
 	SiluThenLimit
 	SwigluOAI
 )
 
-var actNames = [...]string{"none", "sigmoid", "silu", "gelu_tanh", "softplus", "relu2", "silu_then_limit", "swiglu_oai"}
+var actNames = [...]string{"none", "sigmoid", "silu", "gelu_tanh", "softplus", "relu2", "gelu", "silu_then_limit", "swiglu_oai"}
 
 // String is the name in plans.
 func (a Act) String() string { return actNames[a] }
@@ -100,6 +101,8 @@ func act32(a Act, x float32) float32 {
 		return x * x
 	case Softplus:
 		return float32(math.Max(float64(x), 0) + math.Log1p(math.Exp(-math.Abs(float64(x)))))
+	case Gelu:
+		return float32(float64(x) * (1 + math.Erf(float64(x)/math.Sqrt2)) / 2)
 	}
 	return x
 }
