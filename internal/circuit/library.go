@@ -147,6 +147,21 @@ func LoadLibrary(fsys fs.FS) (*Library, error) {
 	return lib, nil
 }
 
+// For is the library with a target's kernels in place of its class's.
+func (lib *Library) For(t *kernel.Target) *Library {
+	out, tree := *lib, *lib.Tree
+	out.Tree, tree.Classes, out.Rules = &tree, maps.Clone(lib.Tree.Classes), maps.Clone(lib.Rules)
+	tree.Classes[t.Class.Name] = t.View()
+	rules := slices.Clone(lib.Rules[t.Class.Name])
+	for i, r := range rules {
+		c := *r
+		c.kernel = t.Kernels[r.Kernel]
+		rules[i] = &c
+	}
+	out.Rules[t.Class.Name] = rules
+	return &out
+}
+
 func glob(fsys fs.FS, pattern string) []string {
 	names, _ := fs.Glob(fsys, pattern)
 	slices.Sort(names)

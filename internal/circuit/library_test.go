@@ -4,13 +4,16 @@ package circuit
 
 import (
 	"io/fs"
+	"maps"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"testing/fstest"
 
 	"github.com/metrale/metrale/internal/diag"
+	"github.com/metrale/metrale/internal/kernel"
 	"github.com/metrale/metrale/kernels"
 )
 
@@ -207,5 +210,31 @@ func BenchmarkLoadLibrary(b *testing.B) {
 		if _, err := LoadLibrary(kernels.FS); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+// TestATargetsKernelsReplaceItsClass: launches that are lowered for a leaf have the constants of the leaf.
+func TestATargetsKernelsReplaceItsClass(t *testing.T) {
+	class := lib(t).Tree.Classes["cpu"]
+	mine := *class.Kernels["linear"]
+	mine.Launch = &kernel.Launch{Grid: []string{"7"}, Block: "64", Shared: "0"}
+	target := &kernel.Target{Class: class, Kernels: maps.Clone(class.Kernels)}
+	target.Kernels["linear"] = &mine
+	cfg, cat := tiny(t, "llama")
+	in := instantiate(t, cfg)
+	grids := func(l *Library) (n int) {
+		p, err := in.Lower(l, cat, Options{Class: "cpu", Compute: Float32, Limits: small, NoFusion: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, x := range p.Launches {
+			if x.Kernel == "linear" && slices.Equal(x.Grid, []string{"7", "1", "1", "64", "0"}) {
+				n++
+			}
+		}
+		return n
+	}
+	if own, class := grids(lib(t).For(target)), grids(lib(t)); own == 0 || class != 0 {
+		t.Errorf("%d launches of the target's kernel, and %d of it without the target", own, class)
 	}
 }

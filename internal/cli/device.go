@@ -27,6 +27,7 @@ type deviceFlags struct {
 	eager, blocking bool
 	library         string // CUDA's driver
 	modules         string // folder of compiled modules instead of those in the binary
+	kernelTarget    string // pins what checkpoint.target resolves
 }
 
 // add declares the flags; device is the default.
@@ -34,6 +35,7 @@ func (f *deviceFlags) add(fs *pflag.FlagSet, env environment, device string) {
 	fs.StringVar(&f.device, "device", device, "device that computes: auto, cpu, cuda or cuda:N; auto is the first CUDA device, else the CPU")
 	fs.IntVar(&f.threads, "threads", 0, "CPU threads (0: all)")
 	fs.StringVar(&f.cpuPath, "cpu-path", env.cpuPath, "SIMD path: avx512, avx2 or go (default: the best of this processor)")
+	fs.StringVar(&f.kernelTarget, "kernel-target", "", "kernels to use, as met kernels list names them (default: those made for the model)")
 	fs.BoolVar(&f.eager, "eager", false, "start kernels one by one instead of replaying recorded steps")
 	fs.BoolVar(&f.blocking, "blocking", false, "wait after every kernel, so that a fault names the one that made it")
 	fs.StringVar(&f.library, "cuda-library", "", "driver library to open instead of "+cuda.DefaultLibrary)

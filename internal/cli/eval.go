@@ -65,6 +65,9 @@ Computes in float32 unless --compute says otherwise.`,
 				return err
 			}
 			defer c.store.Close()
+			if err := c.target(dev, &device, cmd.ErrOrStderr(), args[0]); err != nil {
+				return err
+			}
 			tokens := int64(len(prompt) + greedy)
 			rows := int64(len(prompt))
 			if chunk > 0 {

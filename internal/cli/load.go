@@ -8,6 +8,7 @@ import (
 	"github.com/metrale/metrale/internal/circuit"
 	"github.com/metrale/metrale/internal/exec"
 	"github.com/metrale/metrale/internal/gpu"
+	"github.com/metrale/metrale/internal/kernel"
 	"github.com/metrale/metrale/internal/modelconf"
 	"github.com/metrale/metrale/internal/plan"
 	"github.com/metrale/metrale/internal/tensor"
@@ -22,6 +23,7 @@ type checkpoint struct {
 	config   *modelconf.Config
 	instance *circuit.Instance
 	library  *circuit.Library
+	kernels  *kernel.Target // that serves it; nil before target
 }
 
 // openCheckpoint opens a folder or a .gguf file and instantiates its circuit.

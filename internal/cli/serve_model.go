@@ -56,6 +56,9 @@ func (s *serving) load(ctx context.Context, dev gpu.Device) (*server.Model, erro
 	if err != nil {
 		return nil, err
 	}
+	if err := c.target(dev, &s.flags.deviceFlags, s.log, s.model, s.name()); err != nil {
+		return nil, err
+	}
 	o, err := s.fit(c, dev)
 	if err != nil {
 		return nil, err
@@ -76,7 +79,7 @@ func (s *serving) load(ctx context.Context, dev gpu.Device) (*server.Model, erro
 		m.Close()
 		return nil, err
 	}
-	g := c.config.Generation
+	g := c.generation()
 	return &server.Model{
 		Name: s.name(), Created: time.Now(), Engine: e, Tokenizer: tok, Template: template, EOS: endTokens(&g, tok), Vocab: vocab,
 		Defaults: openai.Defaults{Temperature: g.Temperature, TopP: g.TopP, MinP: g.MinP, RepetitionPenalty: g.RepetitionPenalty, TopK: g.TopK},

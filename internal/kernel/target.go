@@ -222,3 +222,10 @@ func readModel(fsys fs.FS, name string) (*Model, error) {
 	}
 	return m, nil
 }
+
+// View is the class as the target has it: with the kernels whose launches know the target's constants.
+func (t *Target) View() *Class {
+	c := *t.Class
+	c.Kernels = t.Kernels
+	return &c
+}

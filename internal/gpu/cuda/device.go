@@ -106,6 +106,11 @@ func open(drv *driver, o Options) (_ *Device, err error) {
 	return d, nil
 }
 
+// Use replaces the class and its modules by those of one of its targets, before anything is bound.
+func (d *Device) Use(class *kernel.Class, modules fs.FS) {
+	d.opts.Class, d.opts.Modules = class, modules
+}
+
 // enter makes the device this thread's and keeps the goroutine on the thread until leave.
 func (d *Device) enter() {
 	d.mu.Lock()

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package cli
+
+import (
+	"fmt"
+	"io"
+	"io/fs"
+
+	"github.com/metrale/metrale/internal/gpu"
+	"github.com/metrale/metrale/internal/kernel"
+	"github.com/metrale/metrale/internal/modelconf"
+	"github.com/metrale/metrale/kernels"
+)
+
+// target resolves which kernels serve the checkpoint on the device, and makes lowering and device use them. names are what
+// the checkpoint is called. A leaf whose code the binary lacks is left for its class, unless it was asked for.
+func (c *checkpoint) target(dev gpu.Device, f *deviceFlags, log io.Writer, names ...string) error {
+	tree := c.library.Tree
+	class := dev.Info().Class
+	t, err := tree.Resolve(class, c.describe(names), f.kernelTarget)
+	if err != nil {
+		return err
+	}
+	if user, ok := dev.(interface {
+		Use(class *kernel.Class, modules fs.FS)
+	}); ok && t.Model != nil && f.modules == "" {
+		code, err := kernel.OpenCode(kernels.FS, t)
+		switch {
+		case err == nil:
+			user.Use(t.View(), code)
+		case f.kernelTarget != "":
+			return err
+		default:
+			fmt.Fprintf(log, "met: kernels of class %s instead of %s: %v\n", class, t.Name(), err)
+			t = tree.Targets[class]
+		}
+	}
+	c.kernels, c.library = t, c.library.For(t)
+	return nil
+}
+
+// describe is what a target is resolved by.
+func (c *checkpoint) describe(names []string) kernel.Checkpoint {
+	ck := kernel.Checkpoint{ModelTypes: []string{c.config.ModelType}, HiddenSize: c.instance.Dim("hidden"), Quant: c.quant(), Names: names}
+	if text, ok := c.config.Tree.Get("text_config.model_type"); ok {
+		if name, ok := text.Str(); ok {
+			ck.ModelTypes = append(ck.ModelTypes, name)
+		}
+	}
+	return ck
+}
+
+// quant is the word of kernel.Quants for how most of the weights are stored.
+func (c *checkpoint) quant() string {
+	if q := c.config.Quant; q != nil {
+		for _, r := range q.Rules {
+			if word := quantWord(r.Scheme.Weight); word != "" {
+				return word
+			}
+		}
+	}
+	elems := map[string]int64{}
+	most := ""
+	for _, name := range c.store.Names() {
+		t, _ := c.store.Lookup(name)
+		if d := t.DType.String(); len(t.Shape) > 1 {
+			if elems[d] += t.Shape.Elems(); elems[d] > elems[most] {
+				most = d
+			}
+		}
+	}
+	return most
+}
+
+// quantWord names a scheme of weights; "" is none that has a word.
+func quantWord(v modelconf.Values) string {
+	switch v.Format {
+	case modelconf.E4M3:
+		return "fp8"
+	case modelconf.E2M1:
+		if v.Group[1] == 16 {
+			return "nvfp4"
+		}
+		return "mxfp4"
+	}
+	return v.Format // int4, int8
+}
+
+// generation are the sampling defaults: the checkpoint's, and where it gives none at all those of its model's target.
+func (c *checkpoint) generation() modelconf.Generation {
+	g := c.config.Generation
+	if c.kernels == nil || c.kernels.Model == nil || g.Temperature != nil || g.TopP != nil || g.TopK != nil || g.MinP != nil || g.RepetitionPenalty != nil {
+		return g
+	}
+	p := c.kernels.Model.Sampling["default"]
+	g.Temperature, g.TopP, g.TopK, g.MinP, g.RepetitionPenalty = p.Temperature, p.TopP, p.TopK, p.MinP, p.RepetitionPenalty
+	return g
+}
