@@ -2,17 +2,12 @@
 """The demo model in PyTorch: qwen3_5_moe (text) with its draft layer, under the names of the published layout.
 
 Gated delta nets and full attention 3:1, every layer with a mixture of experts and a shared expert. Experts are computed densely
-with routing weights of zero: at this size that is faster than gathering. On a GPU the delta rule is flash-linear-attention's."""
+with routing weights of zero: at this size that is faster than gathering. The delta rule is computed in chunks of rows by matrix products."""
 import math
 
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
-
-try:
-    from fla.ops.gated_delta_rule import chunk_gated_delta_rule
-except ImportError:
-    chunk_gated_delta_rule = None
 
 CONFIG = {
     'architectures': ['Qwen3_5MoeForCausalLM'], 'model_type': 'qwen3_5_moe_text', 'vocab_size': 4096, 'hidden_size': 256, 'num_hidden_layers': 8,
@@ -107,25 +102,41 @@ class DeltaNet(nn.Module):
         v = v.reshape(B, T, self.nv, self.dv)
         beta = torch.sigmoid(self.in_proj_b(x))
         g = -self.A_log.float().exp() * F.softplus(self.in_proj_a(x).float() + self.dt_bias)
-        if chunk_gated_delta_rule is not None and x.is_cuda:
-            o, _ = chunk_gated_delta_rule(q.contiguous(), k.contiguous(), v.contiguous(), g=g, beta=beta, use_qk_l2norm_in_kernel=True)
-        else:
-            o = delta_rule(q, k, v, g, beta)
+        o = delta_rule(q, k, v, g, beta)
         o = self.norm(o.reshape(-1, self.dv), self.in_proj_z(x).reshape(-1, self.dv))
         return self.out_proj(o.view(B, T, -1))
 
 
-def delta_rule(q, k, v, g, beta):
-    """One row after the other, in float32."""
-    unit = lambda t: t.float() * torch.rsqrt(t.float().pow(2).sum(-1, keepdim=True) + 1e-6)
-    q, k, out = unit(q) * q.shape[-1] ** -0.5, unit(k), []
-    S = torch.zeros(*q.shape[:1], q.shape[2], q.shape[3], v.shape[3], device=q.device)
-    for t in range(q.shape[1]):
-        S = S * g[:, t].exp()[..., None, None]
-        d = (v[:, t].float() - torch.einsum('bhkv,bhk->bhv', S, k[:, t])) * beta[:, t].float()[..., None]
-        S = S + k[:, t][..., None] * d[..., None, :]
-        out.append(torch.einsum('bhkv,bhk->bhv', S, q[:, t]))
-    return torch.stack(out, 1).to(v.dtype)
+def delta_rule(q, k, v, g, beta, chunk=64):
+    """The gated delta rule in its chunked form (arXiv 2412.06464, section 3.3), in float32.
+
+    Within a chunk, rows see each other through T = (I - A)^-1, A strictly lower triangular; A^chunk is zero, so that T is the product of
+    I + A^(2^i). q, k [B, T, h, dk] before their l2 norms, v [B, T, h, dv], g (log decay) and beta [B, T, h]."""
+    with torch.autocast(q.device.type, enabled=False):
+        kind, n = v.dtype, q.shape[1]
+        unit = lambda t: t.float() * torch.rsqrt(t.float().pow(2).sum(-1, keepdim=True) + 1e-6)
+        q, k, v, beta = unit(q) * q.shape[-1] ** -0.5, unit(k), v.float(), beta.float()
+        pad = -n % chunk
+        q, k, v, g, beta = (F.pad(t, (0, 0) * (t.dim() - 2) + (0, pad)).transpose(1, 2).unflatten(2, (-1, chunk)) for t in (q, k, v, g, beta))
+        g = g.cumsum(-1)
+        lower = torch.ones(chunk, chunk, dtype=torch.bool, device=q.device).tril()
+        decay = (g[..., :, None] - g[..., None, :]).masked_fill(~lower, -1e30).exp()
+        kb = k * beta[..., None]
+        a = -(kb @ k.transpose(-1, -2) * decay).tril(-1)
+        eye = torch.eye(chunk, device=q.device)
+        t, power = eye + a, a
+        for _ in range(chunk.bit_length() - 2):
+            power = power @ power
+            t = t + t @ power
+        u, w = t @ (v * beta[..., None]), t @ (kb * g.exp()[..., None])
+        scores, qg = q @ k.transpose(-1, -2) * decay, q * g.exp()[..., None]
+        kg, last = k * (g[..., -1:] - g).exp()[..., None], g[..., -1].exp()
+        S, out = torch.zeros(*q.shape[:2], q.shape[-1], v.shape[-1], device=q.device), []
+        for i in range(q.shape[2]):
+            fresh = u[:, :, i] - w[:, :, i] @ S
+            out.append(qg[:, :, i] @ S + scores[:, :, i] @ fresh)
+            S = S * last[:, :, i, None, None] + kg[:, :, i].transpose(-1, -2) @ fresh
+        return torch.stack(out, 2).flatten(2, 3)[:, :, :n].transpose(1, 2).to(kind)
 
 
 class Experts(nn.Module):
