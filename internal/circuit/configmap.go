@@ -56,6 +56,7 @@ type RopeRule struct {
 type RopeKind struct {
 	Theta    float64 `toml:"theta"`     // where the config gives none
 	ThetaKey string  `toml:"theta_key"` // the key that holds this kind's theta
+	Partial  float64 `toml:"partial"`   // as of RopeRule
 	Plain    bool    `toml:"plain"`     // rope_scaling is not of this kind
 }
 

@@ -115,7 +115,7 @@ func (p *point) rotation(v *Variant, params *modelconf.Node, kind string, tree *
 	if !ok {
 		return v.circuit.file.Errorf("dims", "there is no dim %s to rotate", cmp.Or(v.Rope.Dim, "head_dim"))
 	}
-	share := v.Rope.Partial
+	share := cmp.Or(rule.Partial, v.Rope.Partial)
 	if n := p.ropeAt["rotary_dim"]; n != nil {
 		share = r.read(n, 0) / float64(head)
 	}

@@ -7,7 +7,6 @@ import (
 	"strconv"
 
 	"github.com/metrale/metrale/internal/gpu/cpu/linear"
-	"github.com/metrale/metrale/internal/gpu/cpu/vec"
 	"github.com/metrale/metrale/internal/plan"
 	"github.com/metrale/metrale/internal/tensor"
 )
@@ -102,7 +101,7 @@ func linearGlu(a *args) func() {
 	u := a.panel("wu", g.N, x.n)
 	y := a.actsLike(x, "y", plan.Out, g.N)
 	return a.multiply(x, &linear.Call{X: x.data, W: []linear.Weight{g, u}, Y: [][]float32{y.data},
-		Glu: a.act("act", vec.Silu, vec.GeluTanh), Compute: a.compute()})
+		Glu: a.act("act", gluActs...), Limit: float32(a.float("limit", 0)), Compute: a.compute()})
 }
 
 // embed is y = scale * w[token].

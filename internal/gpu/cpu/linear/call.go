@@ -45,6 +45,7 @@ type Call struct {
 	Y       [][]float32 // [Rows, N] for each weight
 	Mode    Mode
 	Glu     vec.Act // if not None: Y[0] = act(x·W[0]ᵀ) * (x·W[1]ᵀ), and Mode is Store
+	Limit   float32 // of both, with Glu; 0: none
 	Compute Compute
 }
 

@@ -400,10 +400,10 @@ func TestFusedEqualsSteps(t *testing.T) {
 				t.Fatalf("%d rows: linear_add differs from linear, add", rows)
 			}
 
-			for _, act := range []vec.Act{vec.Silu, vec.GeluTanh} {
+			for act, limit := range map[vec.Act]float32{vec.Silu: 0, vec.GeluTanh: 0.5, vec.SiluThenLimit: 0.5, vec.SwigluOAI: 7} {
 				got, want := poisoned(rows*n), make([]float32, rows*n)
-				s.kernels.level.Glu(act, want, ya, yc)
-				Run(p, s, &Call{X: x, Rows: rows, W: []Weight{a.Weight, c.Weight}, Y: [][]float32{got}, Glu: act, Compute: Q16})
+				s.kernels.level.GluLimited(act, limit, want, ya, yc)
+				Run(p, s, &Call{X: x, Rows: rows, W: []Weight{a.Weight, c.Weight}, Y: [][]float32{got}, Glu: act, Limit: limit, Compute: Q16})
 				if !slices.Equal(got, want) {
 					t.Fatalf("%d rows: linear_glu differs from linear, linear, glu", rows)
 				}

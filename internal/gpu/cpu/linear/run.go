@@ -44,13 +44,13 @@ func (s *Scratch) split(p Pool, c *Call) {
 		s.run(p, &one)
 	}
 	if c.Glu != vec.None {
-		s.kernels.level.Glu(c.Glu, c.Y[0][:len(y[0])], y[0], y[1])
+		s.kernels.level.GluLimited(c.Glu, c.Limit, c.Y[0][:len(y[0])], y[0], y[1])
 	}
 }
 
 // run computes a call whose weights are all of block types, or none.
 func (s *Scratch) run(p Pool, c *Call) {
-	s.act, s.mode = c.Glu, c.Mode
+	s.act, s.limit, s.mode = c.Glu, c.Limit, c.Mode
 	s.begin(c.X, c.W[0].K)
 	for i, w := range c.W {
 		var bias []float32
@@ -180,7 +180,7 @@ func (s *Scratch) glu(w *worker, sp *span, p0, n, columns int) {
 		s.addBias(m, sp, out, ld, rows, p0, columns)
 	}
 	all := rows * ld
-	s.kernels.level.Glu(s.act, w.out[:all], w.gate[:all], w.out[:all])
+	s.kernels.level.GluLimited(s.act, s.limit, w.out[:all], w.gate[:all], w.out[:all])
 	y, width := s.mats[0].y, s.mats[0].w.N
 	for r := range rows {
 		copy(y[(row+r)*width+p0*lanes:][:columns], w.out[r*ld:])

@@ -27,6 +27,7 @@ type Scratch struct {
 	mats  []mat
 	spans []span
 	act   vec.Act
+	limit float32
 	mode  Mode
 	moe   moe
 
