@@ -29,6 +29,7 @@ type Variant struct {
 	Wraps    string            `toml:"wraps"` // the key under which the decoder's config is; then Keys are those around it
 	As       string            `toml:"as"`    // the variant of that inner config
 	Or       []string          `toml:"or"`    // other variants that it may have
+	Bare     bool              `toml:"bare"`  // without that key, the decoder's own are at the top
 	Use      []string          `toml:"use"`   // further sets of keys
 	Prefixes []string          `toml:"prefixes"`
 	Dims     map[string]string `toml:"dims"` // set for all checkpoints of this model_type
@@ -276,6 +277,11 @@ func (lib *Library) unwrapped(v *Variant, tree *modelconf.Node) (*Variant, error
 		return v, nil
 	}
 	inner, ok := tree.Child(v.Wraps)
+	if !ok && v.Bare {
+		out := *lib.Variants[v.As]
+		out.ModelType, out.Prefixes = v.ModelType, v.Prefixes
+		return &out, nil
+	}
 	if !ok {
 		return nil, tree.Errorf("key %s is missing; model_type %s needs it", join(tree.Path(), v.Wraps), v.ModelType)
 	}

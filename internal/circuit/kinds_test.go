@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"testing/fstest"
+
+	"github.com/metrale/metrale/internal/tensor"
 )
 
 // mixed is a circuit whose layers differ in all ways that there are.
@@ -154,6 +156,35 @@ func TestFaultsOfLayerValues(t *testing.T) {
 	} {
 		if _, err := mixedLibrary(t, c[0], c[1]); err == nil || !strings.Contains(err.Error(), c[2]) {
 			t.Errorf("%s:\n got %v\nwant %s", c[1], err, c[2])
+		}
+	}
+}
+
+// TestStepSpellings: the published spelling, with lists per layer, is the reference's spelling by kind; draft layers follow in it.
+func TestStepSpellings(t *testing.T) {
+	src := archive(t, "tiny/step3p7.tar.gz")["config.json"]
+	want := instantiate(t, readConfig(t, src))
+	published := []byte(`{"model_type": "step3p7", "text_config": {"model_type": "step3p5", "vocab_size": 512, "hidden_size": 64, "max_position_embeddings": 256,
+		"num_hidden_layers": 4, "intermediate_size": 128, "layer_types": ["full_attention", "sliding_attention", "sliding_attention", "full_attention", "full_attention"],
+		"sliding_window": 16, "num_attention_heads": 4, "num_attention_groups": 2, "head_dim": 16, "rms_norm_eps": 1e-5,
+		"attention_other_setting": {"attention_type": "sliding_attention", "num_attention_heads": 6, "num_attention_groups": 2, "head_dim": 16},
+		"moe_layers_enum": "1,2,3,4", "moe_num_experts": 8, "moe_top_k": 2, "moe_intermediate_size": 32, "share_expert_dim": 32, "first_k_dense_replace": 4,
+		"moe_router_scaling_factor": 3.0, "rope_theta": [5000000.0, 10000.0, 10000.0, 5000000.0, 10000.0], "partial_rotary_factors": [0.5, 1.0, 1.0, 0.5, 1.0],
+		"rope_scaling": {"rope_type": "llama3", "factor": 2.0, "low_freq_factor": 1.0, "high_freq_factor": 32.0, "original_max_position_embeddings": 64},
+		"yarn_only_types": ["full_attention"], "swiglu_limits": [null, null, 0.5, 0.5, 7], "swiglu_limits_shared": [0.0, 0.0, 0.5, 0.5, 7]}}`)
+	got := instantiate(t, readConfig(t, published))
+	got.Dims, want.Dims = nil, nil // the spellings set other dims on the way
+	a, b := lower(t, got, got.SyntheticCatalog(tensor.BF16), false), lower(t, want, want.SyntheticCatalog(tensor.BF16), false)
+	if a.Digest() != b.Digest() {
+		t.Errorf("another plan:\n%s\nwant\n%s", a.Print(), b.Print())
+	}
+	for edit, fault := range map[string]string{
+		"[5000000.0, 10000.0, 10000.0, 5000000.0, 10000.0]": "rope_theta has 3 entries for 4 layers",
+		"[0.5, 1.0, 1.0, 0.5, 1.0]":                         "partial_rotary_factors.3 is 1.0, but text_config.partial_rotary_factors.0 is 0.5; layers of one kind rotate alike",
+	} {
+		by := map[string]string{"[5": "[5000000.0, 10000.0, 10000.0]", "[0": "[0.5, 1.0, 1.0, 1.0]"}[edit[:2]]
+		if _, err := Instantiate(lib(t), readConfig(t, replaceJSON(t, published, edit, by))); err == nil || !strings.Contains(err.Error(), fault) {
+			t.Errorf("%s: %v, want %s", by, err, fault)
 		}
 	}
 }

@@ -56,7 +56,7 @@ func TestFaultsInTheTreeAreNamed(t *testing.T) {
 		{block, `op = "glu"`, `op = "blend"`, `circuits/blocks/mlp.toml:@:1: node act: "blend" is no op`},
 		{block, `in = ["gate", "up"]`, `in = ["gate"]`, `circuits/blocks/mlp.toml:@:1: node act: glu(g[R,n] u[R,n]) -> y[R,n] takes 2 edges, not 1`},
 		{block, `in = ["gate", "up"]`, `in = ["gate", "upp"]`, `circuits/blocks/mlp.toml:@:1: node act: edge upp is bound by no earlier node`},
-		{block, `attrs = { act = "$act" }`, `attrs = { akt = "$act" }`, `circuits/blocks/mlp.toml:@:11: node act: glu(g[R,n] u[R,n]) -> y[R,n] has no attribute akt`},
+		{block, `attrs = { act = "$act", limit`, `attrs = { akt = "$act", limit`, `circuits/blocks/mlp.toml:@:11: node act: glu(g[R,n] u[R,n]) -> y[R,n] has no attribute akt`},
 		{block, `id = "act"`, `id = "act"` + "\nwidth = 3", `circuits/blocks/mlp.toml:@+1:1: unknown key node.width`},
 		{block, `weights.bias = { axes = ["inter"]`, `weights.b = { axes = ["inter"]`, `circuits/blocks/mlp.toml:@:1: node gate: linear(x[R,K]; w[N,K] bias?[N]) -> y[R,N] has no weight b`},
 		{block, `from = [["{L}.{mlp}.gate_proj.weight"]]`, `from = []`, `circuits/blocks/mlp.toml:@:1: node gate: weight w needs axes and from`},

@@ -4,7 +4,7 @@ package circuit
 
 import (
 	"cmp"
-	"maps"
+
 	"math"
 	"slices"
 	"strings"
@@ -50,27 +50,20 @@ func (p *point) rope(v *Variant, tree *modelconf.Node) error {
 	if v.Rope.Theta == 0 && v.Rope.Kind == nil {
 		return nil // nothing rotates
 	}
-	if kinds := v.circuit.kindsIn(params); kinds != nil {
-		for _, kind := range kinds {
-			if n, _ := params.Child(kind); p.occurs(kind) && !n.IsNull() {
-				if err := p.rotation(v, n, kind, tree); err != nil {
-					return err
-				}
-			}
-		}
-		return nil
+	kinds := v.circuit.kindsBefore()
+	if kinds == nil {
+		return p.rotation(v, params, "", tree)
 	}
-	if err := p.rotation(v, params, "", tree); err != nil {
-		return err
-	}
-	dim := cmp.Or(v.Rope.Dim, "head_dim")
-	for _, kind := range slices.Sorted(maps.Keys(v.circuit.Layers.Kind)) {
-		rule, own := v.Rope.Kind[kind]
-		if own = own || p.inKind(kind).dims[dim] != p.dims[dim]; !own || !p.occurs(kind) {
+	nested := v.circuit.nested(params)
+	for _, kind := range kinds {
+		if !p.occurs(kind) {
 			continue
 		}
 		obj := params
-		if rule.Plain {
+		switch {
+		case nested:
+			obj, _ = params.Child(kind)
+		case v.Rope.Kind[kind].Plain:
 			obj = nil
 		}
 		if err := p.rotation(v, obj, kind, tree); err != nil {
@@ -80,22 +73,56 @@ func (p *point) rope(v *Variant, tree *modelconf.Node) error {
 	return nil
 }
 
-// kindsIn gives an object's keys if all are layer kinds.
-func (c *Circuit) kindsIn(n *modelconf.Node) []string {
-	if n == nil || n.Kind() != modelconf.Object || n.Len() == 0 {
-		return nil
+// kindsBefore are the kinds of layers for which something stands before the layers.
+func (c *Circuit) kindsBefore() (kinds []string) {
+	for _, u := range c.Begin {
+		kinds = append(kinds, u.Kinds...)
 	}
-	for _, k := range n.Keys() {
-		if c.Layers.Kind[k] == nil {
+	return kinds
+}
+
+// nested says whether an object's keys are layer kinds.
+func (c *Circuit) nested(n *modelconf.Node) bool {
+	return n != nil && n.Kind() == modelconf.Object && n.Len() > 0 &&
+		!slices.ContainsFunc(n.Keys(), func(k string) bool { return c.Layers.Kind[k] == nil })
+}
+
+// entry is what a key beside the object says of a kind's layers: of a list with an entry per layer, theirs, which must agree.
+func (r *ropeReader) entry(key string) *modelconf.Node {
+	n := r.p.ropeAt[key]
+	if n == nil || n.Kind() != modelconf.Array {
+		return n
+	}
+	var first *modelconf.Node
+	for i, kinds := range r.p.kinds {
+		if r.layers != "" && !slices.Contains(kinds, r.layers) {
+			continue
+		}
+		if i >= n.Len() {
+			r.fail(n.Errorf("%s has %d entries for %d layers", n.Path(), n.Len(), len(r.p.kinds)))
 			return nil
 		}
+		e := n.Items()[i]
+		if first == nil {
+			first = e
+		}
+		a, _ := first.Float()
+		if b, _ := e.Float(); a != b {
+			r.fail(refuse(e, "%s is %s, but %s is %s; layers of one kind rotate alike", e.Path(), literal(e), first.Path(), literal(first)))
+		}
 	}
-	return n.Keys()
+	return first
+}
+
+func (r *ropeReader) fail(err error) {
+	if r.err == nil {
+		r.err = err
+	}
 }
 
 // rotation is that of a kind, or of the model ("").
 func (p *point) rotation(v *Variant, params *modelconf.Node, kind string, tree *modelconf.Node) error {
-	r := ropeReader{p: p, obj: params, kind: "default"}
+	r := ropeReader{p: p, obj: params, kind: "default", layers: kind}
 	if params != nil {
 		if err := r.kindAndKeys(v); err != nil {
 			return err
@@ -109,7 +136,7 @@ func (p *point) rotation(v *Variant, params *modelconf.Node, kind string, tree *
 		rule.ThetaKey = "rope_theta"
 	}
 	s := ropeSpec{kind: r.kind, truncate: true}
-	s.theta = r.or("rope_theta", r.read(p.ropeAt[rule.ThetaKey], rule.Theta))
+	s.theta = r.or("rope_theta", r.read(r.entry(rule.ThetaKey), rule.Theta))
 	at := p.inKind(kind)
 	head, ok := at.dims[cmp.Or(v.Rope.Dim, "head_dim")]
 	if !ok {
@@ -251,7 +278,9 @@ type ropeReader struct {
 	p    *point
 	obj  *modelconf.Node // nil: no object
 	kind string
-	err  error
+
+	layers string // the kind of layers; "": all
+	err    error
 }
 
 // kindAndKeys finds the kind and refuses keys that it does not read.
@@ -291,7 +320,7 @@ func (r *ropeReader) at(key string) *modelconf.Node {
 	if n, ok := r.obj.Child(key); ok && !n.IsNull() {
 		return n
 	}
-	return r.p.ropeAt[key]
+	return r.entry(key)
 }
 
 // beside reads a key that may stand in the object or beside it.
