@@ -23,6 +23,7 @@ family = "linear"
 args = [
   { name = "x", shape = ["R", "K"] },
   { name = "w", kind = "weight", shape = ["N", "K"], dtype = ["bf16"] },
+  { name = "part", kind = "scratch", shape = ["R", "2*N"], dtype = ["bf16"] },
   { name = "y", access = "out", shape = ["R", "N"] },
 ]
 attrs = [{ name = "compute", type = "str", values = ["f32"] }]
@@ -30,9 +31,15 @@ where = ["N % 128 == 0"]
 [kernel.launch]
 module = "linear/hot"
 entry = "linear_hot"
-params = ["x", "w", "y", "N", "K"]
+params = ["x", "w", "part", "N", "K"]
 grid = ["ceil(N, 8)", "rows"]
 block = "256"
+[[kernel.then]]
+module = "linear/hot"
+entry = "linear_sum"
+params = ["count:R", "part", "y", "N"]
+grid = ["rows"]
+block = "32"
 `
 
 const hotRules = `[[rule]]
@@ -45,7 +52,7 @@ match = ["y = linear(x, bias=-)"]
 `
 
 // TestAKernelServesOnlyWhatItLists: element types, conditions and row buckets choose between rules; expressions of the
-// launch come into the plan and survive its text.
+// launches and the scratch memory come into the plan and survive its text.
 func TestAKernelServesOnlyWhatItLists(t *testing.T) {
 	tree := fstest.MapFS{}
 	err := fs.WalkDir(kernels.FS, ".", func(name string, d fs.DirEntry, err error) error {
@@ -87,8 +94,11 @@ func TestAKernelServesOnlyWhatItLists(t *testing.T) {
 				continue
 			}
 			names = append(names, strings.TrimPrefix(x.Name, "L00."))
-			if want := []string{"ceil(N, 8)", "rows", "1", "256", "0"}; !slices.Equal(x.Grid, want) {
+			if want := []string{"ceil(N, 8)", "rows", "1", "256", "0", "rows", "1", "1", "32", "0"}; !slices.Equal(x.Grid, want) {
 				t.Errorf("grid %q", x.Grid)
+			}
+			if s := p.Buffers[x.Args[2].Index]; s.Name != x.Name+".part" || s.DType != tensor.BF16 || s.Axes[0].Size != rows || s.Axes[1].Size != 2*p.Buffers[x.Args[3].Index].Axes[1].Size {
+				t.Errorf("scratch %+v", s)
 			}
 			_, _, w := p.Array(&x.Args[1])
 			if w[0].Size%128 != 0 || x.Name == "L00.mlp.down" {

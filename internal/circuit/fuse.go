@@ -32,9 +32,8 @@ type fuser struct {
 	in       *Instance
 	rules    []*Rule
 	settings map[string]string
-	limits   plan.Limits
-	kv       tensor.DType // of paged state
-	found    []stored     // of each weight
+	o        Options
+	found    []stored // of each weight
 
 	refused map[int]error // of nodes: why a kernel that would match does not take the arrays
 	readers [][]int       // of each edge: nodes
@@ -46,7 +45,7 @@ type fuser struct {
 
 // fuse is greedy: rules by priority, places in execution order. Every node ends in exactly one group.
 func fuse(in *Instance, rules []*Rule, settings map[string]string, found []stored, o Options) ([]*group, error) {
-	f := &fuser{in: in, rules: rules, settings: settings, limits: o.Limits, kv: o.KV, found: found, refused: map[int]error{}, readers: make([][]int, len(in.Edges)),
+	f := &fuser{in: in, rules: rules, settings: settings, o: o, found: found, refused: map[int]error{}, readers: make([][]int, len(in.Edges)),
 		writer: make([]int, len(in.Edges)), after: make([][]int, len(in.Nodes)), groupOf: make([]int, len(in.Nodes))}
 	for i, n := range in.Nodes {
 		f.groupOf[i] = -1
@@ -61,7 +60,7 @@ func fuse(in *Instance, rules []*Rule, settings map[string]string, found []store
 		return nil, err
 	}
 	for _, r := range rules {
-		if !r.enabled(settings, f.limits.Rows) {
+		if !r.enabled(settings, f.o.Limits.Rows) {
 			continue
 		}
 		for _, copies := range slices.Backward(slices.Sorted(maps.Keys(r.patterns))) {
@@ -295,59 +294,32 @@ func (m *match) closed(vars binding) bool {
 
 // takes says whether the kernel lists the element types of the arrays and its conditions hold.
 func (m *match) takes(vars binding) error {
-	k, in := m.rule.kernel, m.f.in
-	env := kernel.NewEnv(nil)
-	for name, size := range map[string]int64{plan.Rows: m.f.limits.Rows, plan.Seqs: m.f.limits.Seqs, plan.Outs: m.f.limits.Outs} {
-		env.Sizes[name] = size
-	}
-	attrs, _ := launchAttrs(m.rule, in, m.nodes)
-	for _, a := range attrs {
-		if a.Kind == plan.IntAttr {
-			env.Sizes[a.Name] = a.Int
-		}
-	}
+	k := m.rule.kernel
+	g := &group{rule: m.rule, nodes: m.nodes, vars: vars}
+	types := map[string]tensor.DType{}
 	for i := range k.Args {
 		a := &k.Args[i]
-		var axes plan.Axes
-		var dtype tensor.DType
-		var name string
-		switch a.Kind {
-		case kernel.WeightArg:
-			w, ok := vars.weights[a.Name]
-			if !ok || w < 0 {
-				continue
-			}
-			axes, dtype = toPlanAxes(in.Weights[w].Axes, m.f.limits), m.f.found[w].dtype
-			name = in.Weights[w].Name
-		case kernel.StateArg:
-			s := &in.States[vars.states[a.Name]]
-			name = s.Name
-			if axes, dtype = s.Axes, s.DType; dtype == kvDType {
-				dtype = m.f.kv
-			}
-		case kernel.BufferArg:
-			e, ok := vars.edges[a.Name]
-			for v, b := range m.rule.Bind { // an argument that only takes an output
-				if !ok && b == a.Name {
-					e, ok = vars.edges[v]
-				}
-			}
-			if !ok {
-				continue
-			}
-			axes, dtype = toPlanAxes(in.Edges[e].Axes, m.f.limits), in.Edges[e].DType
-			name = in.Edges[e].Name
-		default:
+		x, ok := g.array(m.f.in, m.f.o, m.f.found, a)
+		if !ok {
 			continue
 		}
-		if !slices.Contains(a.DTypes, dtype) {
-			return fmt.Errorf("kernel %s: argument %s is %s of type %v; the kernel takes %v", k.Name, a.Name, name, dtype, a.DTypes)
+		if !slices.Contains(a.DTypes, x.dtype) {
+			return fmt.Errorf("kernel %s: argument %s is %s of type %v; the kernel takes %v", k.Name, a.Name, x.name, x.dtype, a.DTypes)
 		}
-		if len(k.Where) > 0 {
-			if err := env.Bind(a.Shape, fromPlanAxes(axes)); err != nil {
-				return fmt.Errorf("kernel %s: argument %s %w", k.Name, a.Name, err)
-			}
+		types[a.Name] = x.dtype
+	}
+	for _, a := range k.Args {
+		d, ok := types[a.Name]
+		if like, both := types[a.Like]; ok && both && d != like {
+			return fmt.Errorf("kernel %s: argument %s is of type %v, %s of %v", k.Name, a.Name, d, a.Like, like)
 		}
+	}
+	if len(k.Where) == 0 {
+		return nil
+	}
+	env, err := g.env(m.f.in, m.f.o, m.f.found)
+	if err != nil {
+		return err
 	}
 	for _, c := range k.Where {
 		if ok, err := env.Holds(c); err != nil {
@@ -357,6 +329,66 @@ func (m *match) takes(vars binding) error {
 		}
 	}
 	return nil
+}
+
+// boundArray is what an argument of a group's kernel stands for.
+type boundArray struct {
+	name  string
+	dtype tensor.DType
+	axes  plan.Axes // of a state: of a token or slot
+}
+
+// array finds it; not ok for an argument that is absent, a constant, a step field or scratch.
+func (g *group) array(in *Instance, o Options, found []stored, a *kernel.Arg) (x boundArray, ok bool) {
+	switch a.Kind {
+	case kernel.WeightArg:
+		w, ok := g.vars.weights[a.Name]
+		if !ok || w < 0 {
+			return x, false
+		}
+		return boundArray{in.Weights[w].Name, found[w].dtype, toPlanAxes(in.Weights[w].Axes, o.Limits)}, true
+	case kernel.StateArg:
+		s := &in.States[g.vars.states[a.Name]]
+		if x = (boundArray{s.Name, s.DType, s.Axes}); x.dtype == kvDType {
+			x.dtype = o.KV
+		}
+		return x, true
+	case kernel.BufferArg:
+		e, ok := g.vars.edges[a.Name]
+		for v, b := range g.rule.Bind { // an argument that only takes an output
+			if !ok && b == a.Name {
+				e, ok = g.vars.edges[v]
+			}
+		}
+		if !ok {
+			return x, false
+		}
+		return boundArray{in.Edges[e].Name, in.Edges[e].DType, toPlanAxes(in.Edges[e].Axes, o.Limits)}, true
+	}
+	return x, false
+}
+
+// env binds the names of the kernel's shapes.
+func (g *group) env(in *Instance, o Options, found []stored) (*kernel.Env, error) {
+	env := kernel.NewEnv(nil)
+	for name, size := range map[string]int64{plan.Rows: o.Limits.Rows, plan.Seqs: o.Limits.Seqs, plan.Outs: o.Limits.Outs} {
+		env.Sizes[name], env.Names[name] = size, name
+	}
+	attrs, _ := launchAttrs(g.rule, in, g.nodes)
+	for _, a := range attrs {
+		if a.Kind == plan.IntAttr {
+			env.Sizes[a.Name] = a.Int
+		}
+	}
+	for i := range g.rule.kernel.Args {
+		a := &g.rule.kernel.Args[i]
+		if x, ok := g.array(in, o, found, a); ok {
+			if err := env.Bind(a.Shape, fromPlanAxes(x.axes)); err != nil {
+				return nil, fmt.Errorf("kernel %s: argument %s %w", g.rule.Kernel, a.Name, err)
+			}
+		}
+	}
+	return env, nil
 }
 
 // cyclic says whether making one launch of the nodes would let it wait for itself.

@@ -122,15 +122,8 @@ func (b *builder) build() error {
 		return err
 	}
 	for _, u := range b.c.Unused {
-		on, err := when(u.When, b.p.dims)
-		if err != nil {
+		if err := b.unused(u); err != nil {
 			return b.c.file.Errorf("unused", "%s: %s", u.Match, err)
-		}
-		if on {
-			if u.Match, err = b.fill(u.Match); err != nil {
-				return b.c.file.Errorf("unused", "%s: %s", u.Match, err)
-			}
-			b.in.Unused = append(b.in.Unused, u)
 		}
 	}
 	for _, u := range b.c.Begin {
@@ -182,8 +175,35 @@ func (b *builder) listDims(prefix string, dims map[string]int64) {
 	}
 }
 
+// unused adds the tensors that an entry matches at this config.
+func (b *builder) unused(u Unused) error {
+	on, err := when(u.When, b.p.dims)
+	if err != nil || !on {
+		return err
+	}
+	count := int64(1)
+	if u.N != "" {
+		if count, err = tensor.Eval(u.N, b.p.dims); err != nil {
+			return err
+		}
+	}
+	dims := maps.Clone(b.p.dims)
+	for n := range count {
+		dims["n"] = n
+		match, err := fill(u.Match, dims)
+		if err != nil {
+			return err
+		}
+		b.in.Unused = append(b.in.Unused, Unused{Match: match, Why: u.Why})
+	}
+	return nil
+}
+
+// fill replaces {expressions} over the dims in force in a name.
+func (b *builder) fill(name string) (string, error) { return fill(name, b.at.dims) }
+
 // fill replaces {expressions} over dims in a name. {P}, {R} and {e} wait for the checkpoint.
-func (b *builder) fill(name string) (string, error) {
+func fill(name string, dims map[string]int64) (string, error) {
 	out := ""
 	for {
 		before, rest, ok := strings.Cut(name, "{")
@@ -193,7 +213,7 @@ func (b *builder) fill(name string) (string, error) {
 		expr, after, _ := strings.Cut(rest, "}")
 		if expr == "P" || expr == "R" || expr == "e" {
 			out += "{" + expr + "}"
-		} else if v, err := tensor.Eval(expr, b.at.dims); err != nil {
+		} else if v, err := tensor.Eval(expr, dims); err != nil {
 			return name, err
 		} else {
 			out += fmt.Sprint(v)

@@ -115,6 +115,7 @@ type Use struct {
 // Unused names tensors that a checkpoint may have and the circuit does not read.
 type Unused struct {
 	Match string `toml:"match"` // * stands for any text, {expression} for its value
+	N     string `toml:"n"`     // n in expressions runs from 0 to below this
 	When  string `toml:"when"`
 	Why   string `toml:"why"`
 }

@@ -167,6 +167,14 @@ func (w *lowering) buffers() error {
 			w.bufferOf[e] = b
 			lives[b].last = max(lives[b].last, uses[e].last)
 		}
+		scratch, err := w.scratch(g)
+		if err != nil {
+			return err
+		}
+		for _, s := range scratch {
+			w.p.Buffers = append(w.p.Buffers, s)
+			lives = append(lives, life{first: i, last: i, bytes: s.DType.Bytes(s.Axes.Shape().Elems())})
+		}
 	}
 	for _, p := range w.in.Outputs {
 		b := w.bufferOf[p.edge]
@@ -186,6 +194,29 @@ func (w *lowering) buffers() error {
 	}
 	return nil
 }
+
+// scratch are the buffers of a group's launch that nobody else sees, in the order of the kernel's arguments.
+func (w *lowering) scratch(g *group) (out []plan.Buffer, err error) {
+	var env *kernel.Env
+	for _, a := range g.rule.kernel.Args {
+		if a.Kind != kernel.ScratchArg {
+			continue
+		}
+		if env == nil {
+			if env, err = g.env(w.in, w.o, w.found); err != nil {
+				return nil, err
+			}
+		}
+		axes, err := env.Axes(a.Shape)
+		if err != nil {
+			return nil, fmt.Errorf("scratch %s of kernel %s: %w", a.Name, g.rule.Kernel, err)
+		}
+		out = append(out, plan.Buffer{Name: scratchName(g.name(w.in), a.Name), Axes: toPlanAxes(axes, w.o.Limits), DType: a.DTypes[0], Split: plan.Replicated})
+	}
+	return out, nil
+}
+
+func scratchName(launch, arg string) string { return launch + "." + arg }
 
 // buffer adds an edge's buffer.
 func (w *lowering) buffer(e int, port plan.Port) int {
@@ -287,9 +318,7 @@ func (w *lowering) launch(i int) error {
 		l.Ops = append(l.Ops, w.in.Nodes[n].ID)
 	}
 	l.Attrs, _ = launchAttrs(g.rule, w.in, g.nodes)
-	if k := g.rule.kernel; k.Launch != nil {
-		l.Grid = k.Launch.Expressions()
-	}
+	l.Grid = g.rule.kernel.Expressions()
 	for j := range g.rule.kernel.Args {
 		a := &g.rule.kernel.Args[j]
 		arg := plan.Arg{Param: a.Name}
@@ -302,6 +331,10 @@ func (w *lowering) launch(i int) error {
 			if there = ok && k >= 0; there {
 				arg.Kind, arg.Index = plan.ArgWeight, w.weight(k, a.Layout)
 			}
+		case kernel.ScratchArg:
+			name := scratchName(l.Name, a.Name)
+			arg.Kind, arg.Access = plan.ArgBuffer, plan.Out
+			arg.Index = slices.IndexFunc(w.p.Buffers, func(b plan.Buffer) bool { return b.Name == name })
 		case kernel.ConstArg:
 			arg.Kind, arg.Index = plan.ArgConst, w.constant(g.vars.consts[a.Name])
 		case kernel.StateArg:

@@ -20,9 +20,10 @@ import (
 //	bind  = { y2 = "y" }
 //
 // Each line is a node: outputs = op(inputs…, port=variable…). Weights, constants and states that are not named are
-// variables of their port's name; port=- demands that there is none. A variable that is an argument of the kernel is bound
-// to it; bind names the argument of an output that overwrites an input. Every other output stays inside the group, so all
-// its readers must be in it. With repeat, # in a line is the number of the copy, from 0.
+// variables of their port's name; port=- demands that there is none, and stands for an optional weight that is not named and
+// no argument of the kernel. A variable that is an argument of the kernel is bound to it; bind names the argument of an output
+// that overwrites an input. Every other output stays inside the group, so all its readers must be in it. With repeat, # in a
+// line is the number of the copy, from 0.
 type Rule struct {
 	Name      string            `toml:"name"`
 	Kernel    string            `toml:"kernel"`
@@ -140,7 +141,7 @@ func (r *Rule) compile(class *kernel.Class) (key string, err error) {
 	for n := lo; n <= hi; n++ {
 		for i := range n {
 			for _, line := range r.Match {
-				p, err := parsePattern(strings.ReplaceAll(line, "#", strconv.Itoa(i)))
+				p, err := parsePattern(strings.ReplaceAll(line, "#", strconv.Itoa(i)), r.kernel)
 				if err != nil {
 					return ".match", fmt.Errorf("%q: %w", line, err)
 				}
@@ -186,6 +187,7 @@ func (r *Rule) checkArgs(nodes []patternNode) error {
 			ok = consts[a.Name]
 		case kernel.StateArg:
 			ok = states[a.Name]
+		case kernel.ScratchArg:
 		}
 		if !ok && !a.Optional {
 			return fmt.Errorf("argument %s of kernel %s (%s %s) has no variable", a.Name, r.Kernel, a.Access, a.Kind)
@@ -219,8 +221,8 @@ func mark(set map[string]bool, names []string) {
 	}
 }
 
-// parsePattern reads "a, b = op(x, y, port=var)"; the outputs may be left out with their "=".
-func parsePattern(line string) (patternNode, error) {
+// parsePattern reads "a, b = op(x, y, port=var)" of a rule of kernel k; the outputs may be left out with their "=".
+func parsePattern(line string, k *kernel.Kernel) (patternNode, error) {
 	var n patternNode
 	head, args, ok := strings.Cut(line, "(")
 	if !ok || !strings.HasSuffix(args, ")") {
@@ -245,7 +247,9 @@ func parsePattern(line string) (patternNode, error) {
 		for _, p := range ports {
 			v, ok := named[p.name]
 			if !ok {
-				v = p.name
+				if v = p.name; p.optional && k.Arg(v) == nil {
+					v = "-"
+				}
 			}
 			delete(named, p.name)
 			vars = append(vars, v)

@@ -3,6 +3,7 @@
 package cli
 
 import (
+	"cmp"
 	"encoding/binary"
 	"math"
 	"os"
@@ -27,7 +28,7 @@ func newEvalCmd(env environment) *cobra.Command {
 }
 
 func newEvalLogitsCmd(env environment) *cobra.Command {
-	var ids, out, compute string
+	var ids, out, compute, format string
 	var greedy, chunk int
 	var device deviceFlags
 	var noFusion bool
@@ -52,7 +53,7 @@ Computes in float32 unless --compute says otherwise.`,
 			case chunk < 0:
 				return diag.Errorf(diag.Invalid, "--chunk %d: must not be negative", chunk).For("chunk")
 			}
-			if err := device.check(); err != nil {
+			if err := cmp.Or(device.check(), checkLoadFormat(format)); err != nil {
 				return err
 			}
 			dev, err := device.open(cmd.ErrOrStderr())
@@ -60,7 +61,7 @@ Computes in float32 unless --compute says otherwise.`,
 				return err
 			}
 			defer dev.Close()
-			c, err := openCheckpoint(args[0])
+			c, err := openAs(args[0], format)
 			if err != nil {
 				return err
 			}
@@ -97,6 +98,7 @@ Computes in float32 unless --compute says otherwise.`,
 	f.IntVar(&greedy, "greedy", 0, "continue greedily by so many tokens")
 	f.IntVar(&chunk, "chunk", 0, "feed the prompt in chunks of so many tokens (0: as large as fit)")
 	f.StringVar(&compute, "compute", circuit.Float32, "float32, or declared: the precision that serving uses")
+	f.StringVar(&format, "load-format", "auto", "auto: the checkpoint's weights; dummy: random ones, made from config.json alone")
 	device.add(f, env, "cpu")
 	f.BoolVar(&noFusion, "no-fusion", false, "lower every op alone, by the reference rules")
 	return cmd

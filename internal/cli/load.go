@@ -4,8 +4,11 @@ package cli
 
 import (
 	"context"
+	"slices"
+	"strings"
 
 	"github.com/metrale/metrale/internal/circuit"
+	"github.com/metrale/metrale/internal/diag"
 	"github.com/metrale/metrale/internal/exec"
 	"github.com/metrale/metrale/internal/gpu"
 	"github.com/metrale/metrale/internal/kernel"
@@ -24,6 +27,51 @@ type checkpoint struct {
 	instance *circuit.Instance
 	library  *circuit.Library
 	kernels  *kernel.Target // that serves it; nil before target
+	dummy    bool           // weights are invented
+}
+
+// loadFormats are the values of --load-format.
+var loadFormats = []string{"auto", "dummy"}
+
+// checkLoadFormat refuses another value.
+func checkLoadFormat(format string) error {
+	if !slices.Contains(loadFormats, format) {
+		return diag.Errorf(diag.Invalid, "--load-format %s: want %s", format, strings.Join(loadFormats, " or ")).For("load-format")
+	}
+	return nil
+}
+
+// openAs opens a checkpoint as --load-format says: with dummy, a folder with a config.json, whose tensors are invented.
+func openAs(path, format string) (*checkpoint, error) {
+	if format == "dummy" {
+		return openDummy(path)
+	}
+	return openCheckpoint(path)
+}
+
+// openDummy invents bfloat16 weights for a configuration.
+func openDummy(path string) (_ *checkpoint, err error) {
+	c := &checkpoint{dummy: true}
+	if c.library, err = circuit.LoadLibrary(kernels.FS); err != nil {
+		return nil, err
+	}
+	if c.files, err = weights.Side(strings.TrimSuffix(path, "config.json")); err != nil {
+		return nil, err
+	}
+	if c.config, err = modelconf.Read(c.files.Side); err != nil {
+		return nil, err
+	}
+	if c.instance, err = circuit.Instantiate(c.library, c.config); err != nil {
+		return nil, err
+	}
+	cat := c.instance.SyntheticCatalog(tensor.BF16)
+	var list []weights.Tensor
+	for _, name := range cat.Names() {
+		d, shape, _ := cat.Lookup(name)
+		list = append(list, weights.Tensor{Name: name, DType: d, Shape: shape})
+	}
+	c.store, err = weights.Dummy(list)
+	return c, err
 }
 
 // openCheckpoint opens a folder or a .gguf file and instantiates its circuit.

@@ -26,6 +26,7 @@ import (
 // serveFlags are the flags of `met serve`, in the book's names.
 type serveFlags struct {
 	modelFromPath, modelName, cacheDir, gguf    string
+	loadFormat                                  string
 	bind                                        string
 	port                                        int
 	maxSeqLen, maxBatch, maxPrefill, maxNumSeqs int
@@ -43,6 +44,7 @@ func (f *serveFlags) add(fs *pflag.FlagSet, env environment) {
 	fs.StringVar(&f.modelName, "served-model-name", "", "the same as --model-name")
 	fs.StringVar(&f.cacheDir, "cache-dir", "", "Hugging Face cache (default: HF_HUB_CACHE, HF_HOME/hub, ~/.cache/huggingface/hub)")
 	fs.StringVar(&f.gguf, "gguf-file", "", "of a repository with GGUF files, which one: its name or a part of it, as Q4_K_M")
+	fs.StringVar(&f.loadFormat, "load-format", "auto", "auto: the checkpoint's weights; dummy: random ones, made from config.json alone")
 	fs.StringVar(&f.bind, "bind", "127.0.0.1", "address to listen on; 0.0.0.0 for every network")
 	fs.IntVar(&f.port, "port", 8888, "port to listen on; 0 for a free one")
 	fs.IntVar(&f.maxSeqLen, "max-seq-len", 0, "most tokens of a sequence (default: the model's, at most 32768)")
@@ -115,6 +117,9 @@ func (f *serveFlags) check(fs *pflag.FlagSet) error {
 		}
 	}
 	if err := f.deviceFlags.check(); err != nil {
+		return err
+	}
+	if err := checkLoadFormat(f.loadFormat); err != nil {
 		return err
 	}
 	switch given := f.authToken != "" || f.authTokensFile != ""; {

@@ -4,6 +4,7 @@ package cli
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -43,7 +44,7 @@ func (s *serving) load(ctx context.Context, dev gpu.Device) (*server.Model, erro
 	if err != nil {
 		return nil, err
 	}
-	c, err := openCheckpoint(path)
+	c, err := openAs(path, s.flags.loadFormat)
 	if err != nil {
 		return nil, err
 	}
@@ -193,10 +194,31 @@ func (c *checkpoint) tokenizer() (*tokenizer.Tokenizer, error) {
 		return tokenizer.FromGGUF(vocabulary{c.files.GGUF})
 	}
 	data, ok := c.files.Side["tokenizer.json"]
+	if !ok && c.dummy {
+		return tokenizer.FromJSON(byteTokenizer(), nil)
+	}
 	if !ok {
 		return nil, diag.Errorf(diag.NotFound, "%s has no tokenizer.json", c.files.Path)
 	}
 	return tokenizer.FromJSON(data, c.files.Side["tokenizer_config.json"])
+}
+
+// byteTokenizer is a tokenizer.json whose tokens are the 256 bytes, for invented weights that come without one.
+func byteTokenizer() []byte {
+	vocab := map[string]int{}
+	for b, next := 0, rune(256); b < 256; b++ {
+		r := rune(b)
+		if b <= ' ' || b >= 0x7f && b <= 0xa0 || b == 0xad { // the byte-level alphabet moves what does not print
+			r, next = next, next+1
+		}
+		vocab[string(r)] = b
+	}
+	data, _ := json.Marshal(map[string]any{
+		"model":         map[string]any{"type": "BPE", "vocab": vocab, "merges": []string{}},
+		"pre_tokenizer": map[string]any{"type": "ByteLevel", "add_prefix_space": false, "use_regex": false},
+		"decoder":       map[string]any{"type": "ByteLevel"},
+	})
+	return data
 }
 
 // vocabulary shows GGUF metadata to the tokenizer.

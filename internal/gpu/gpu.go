@@ -74,7 +74,7 @@ type Binding struct {
 	Kernel string
 	Args   []Arg
 	Attrs  []plan.Attr
-	Grid   []string // expressions of grid x, y, z, block, shared bytes, as the plan has them; nil on classes without
+	Grid   []string // expressions of grid x, y, z, block, shared bytes of each launch, as the plan has them; nil on classes without
 	Limits plan.Limits
 }
 

@@ -118,7 +118,7 @@ func (t *Tree) checkModules() (bad []error) {
 		for _, k := range sortedKernels(tg.Kernels) {
 			for _, s := range k.symbols() {
 				if !slices.ContainsFunc(modules, func(m string) bool { return match(s.module, m) }) {
-					bad = append(bad, k.file.Errorf(k.at+".launch.module", "kernel %s: class %s has no module %s", k.Name, tg.Class.Name, s.module))
+					bad = append(bad, k.file.Errorf(s.at+".module", "kernel %s: class %s has no module %s", k.Name, tg.Class.Name, s.module))
 				}
 			}
 		}
@@ -279,14 +279,14 @@ func (t *Tree) CheckIndex(x *Index) (bad []error) {
 func (t *Target) checkEntry(s symbol, module string, o *Object, report func(error)) {
 	k, found := s.kernel, false
 	fail := func(key, format string, args ...any) {
-		report(k.file.Errorf(k.at+".launch."+key, "kernel %s on class %s: "+format, append([]any{k.Name, t.Class.Name}, args...)...))
+		report(k.file.Errorf(s.at+"."+key, "kernel %s on class %s: "+format, append([]any{k.Name, t.Class.Name}, args...)...))
 	}
 	for _, e := range slices.Sorted(maps.Keys(o.Entries)) {
 		if !match(s.entry, e) {
 			continue
 		}
 		found = true
-		u, l := o.Entries[e], k.Launch
+		u, l := o.Entries[e], s.launch
 		spill := t.Class.Build.SpillBytes
 		if l.SpillBytes != nil {
 			spill = *l.SpillBytes

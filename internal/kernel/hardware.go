@@ -169,6 +169,7 @@ func (c *Class) inherit(parent *Class) {
 	maps.Copy(c.Families, parent.Families)
 	maps.Copy(c.declared, parent.declared)
 	c.Fusions = parent.Fusions
+	c.Partial = c.Partial || parent.Partial
 	c.Build = Build{Flags: slices.Concat(parent.Build.Flags, c.Build.Flags), SpillBytes: parent.Build.SpillBytes}
 	if c.Defaults.KV == "" {
 		c.Defaults.KV = parent.Defaults.KV
@@ -184,7 +185,7 @@ func (c *Class) kernels(layers []*Layer) map[string]*Kernel {
 	for name, k := range c.declared {
 		out[name] = k
 		if k.Launch != nil {
-			out[name] = k.withConstants(constants(layers, k.Launch.Module))
+			out[name] = k.withConstants(k.constantsOf(layers))
 		}
 	}
 	return out

@@ -21,6 +21,7 @@ type Launch struct {
 	// Params are the entry's parameters in order:
 	//
 	//	name               an argument: 8-byte pointer, null when absent; an axis or integer attribute: int32; a float attribute: float32
+	//	count:axis         8-byte pointer to the step's count in head of an axis that varies: int32 rows, seqs or outs
 	//	i32:expr i64:expr  an integer expression
 	//	tmap:arg:box:swz   a tensor map (128 bytes) over the argument: box as extents joined by x, outermost first, each a
 	//	                   number or a name; swz is none, 32, 64 or 128 bytes
@@ -48,10 +49,34 @@ type Tolerance struct {
 // page size in tokens and most pages of a sequence, and the device's multiprocessors.
 var LaunchNames = []string{"rows", "seqs", "outs", "page_size", "pages", "sms"}
 
-// Expressions are grid x, y, z, block and shared bytes: what a plan carries.
+// Expressions are grid x, y, z, block and shared bytes.
 func (l *Launch) Expressions() []string {
 	out := []string{"1", "1", "1", l.Block, l.Shared}
 	copy(out, l.Grid)
+	return out
+}
+
+// Launches are all launches of a kernel, in order.
+func (k *Kernel) Launches() []*Launch {
+	if k.Launch == nil {
+		return nil
+	}
+	return append([]*Launch{k.Launch}, k.Then...)
+}
+
+// launchKey is the key of launch i in the manifest.
+func (k *Kernel) launchKey(i int) string {
+	if i == 0 {
+		return k.at + ".launch"
+	}
+	return k.at + ".then." + strconv.Itoa(i-1)
+}
+
+// Expressions are those of all launches: what a plan carries.
+func (k *Kernel) Expressions() (out []string) {
+	for _, l := range k.Launches() {
+		out = append(out, l.Expressions()...)
+	}
 	return out
 }
 
@@ -82,6 +107,7 @@ type ParamKind uint8
 
 const (
 	PointerParam ParamKind = iota
+	CountParam             // pointer to a count of the step
 	IntParam               // int32
 	LongParam              // int64
 	FloatParam             // float32
@@ -89,13 +115,14 @@ const (
 )
 
 // Size is the parameter's size in bytes.
-func (k ParamKind) Size() int { return [...]int{8, 4, 8, 4, 128}[k] }
+func (k ParamKind) Size() int { return [...]int{8, 8, 4, 8, 4, 128}[k] }
 
 // LaunchParam is an entry of Launch.Params, read.
 type LaunchParam struct {
 	Kind    ParamKind
 	Arg     string   // of a pointer or tensor map
 	Attr    string   // of a float
+	Axis    string   // of a count
 	Expr    string   // of an integer
 	Box     []string // of a tensor map
 	Swizzle int      // bytes, 0 none
@@ -105,6 +132,8 @@ type LaunchParam struct {
 func (k *Kernel) Param(text string) (LaunchParam, error) {
 	kind, rest, typed := strings.Cut(text, ":")
 	switch {
+	case typed && kind == "count":
+		return LaunchParam{Kind: CountParam, Axis: rest}, k.checkCount(rest)
 	case typed && kind == "i32":
 		return LaunchParam{Kind: IntParam, Expr: rest}, k.checkExpr(rest)
 	case typed && kind == "i64":
@@ -112,7 +141,7 @@ func (k *Kernel) Param(text string) (LaunchParam, error) {
 	case typed && kind == "tmap":
 		return k.mapParam(rest)
 	case typed:
-		return LaunchParam{}, fmt.Errorf("parameter %q: the prefix is i32, i64 or tmap", text)
+		return LaunchParam{}, fmt.Errorf("parameter %q: the prefix is count, i32, i64 or tmap", text)
 	case k.Arg(text) != nil:
 		return LaunchParam{Kind: PointerParam, Arg: text}, nil
 	}
@@ -163,10 +192,25 @@ func (k *Kernel) checkLaunch() error {
 	if t := k.Tolerance; t != nil && (t.Abs < 0 || t.Rel < 0 || t.Why == "") {
 		return k.file.Errorf(k.at+".tolerance", "kernel %s: a tolerance has abs and rel of at least 0 and says why", k.Name)
 	}
-	l := k.Launch
-	if l == nil {
-		return nil
+	if len(k.Then) > 0 && k.Launch == nil {
+		return k.file.Errorf(k.at+".then", "kernel %s: [[kernel.then]] follows a [kernel.launch]", k.Name)
 	}
+	passed := map[string]bool{}
+	for i, l := range k.Launches() {
+		if err := k.checkOne(l, k.launchKey(i), passed); err != nil {
+			return err
+		}
+	}
+	for _, a := range k.Args {
+		if k.Launch != nil && a.Access != "in" && !passed[a.Name] {
+			return k.file.Errorf(k.at+".launch.params", "kernel %s: no parameter passes %s, which the kernel writes", k.Name, a.Name)
+		}
+	}
+	return nil
+}
+
+// checkOne refuses a launch that no binding could satisfy, and notes the arguments that it passes.
+func (k *Kernel) checkOne(l *Launch, at string, passed map[string]bool) error {
 	if l.Shared == "" {
 		l.Shared = "0"
 	}
@@ -174,7 +218,7 @@ func (k *Kernel) checkLaunch() error {
 		l.Cluster = 1
 	}
 	fail := func(key string, err error) error {
-		return k.file.Errorf(k.at+".launch."+key, "kernel %s: %s", k.Name, err)
+		return k.file.Errorf(at+"."+key, "kernel %s: %s", k.Name, err)
 	}
 	module, err := Expand(l.Module, k.checkPlaceholder)
 	if err != nil {
@@ -188,18 +232,12 @@ func (k *Kernel) checkLaunch() error {
 	} else if entry == "" {
 		return fail("entry", fmt.Errorf("there is no entry"))
 	}
-	passed := map[string]bool{}
 	for i, text := range l.Params {
 		p, err := k.Param(text)
 		if err != nil {
 			return fail("params."+strconv.Itoa(i), err)
 		}
 		passed[p.Arg] = true
-	}
-	for _, a := range k.Args {
-		if a.Access != "in" && !passed[a.Name] {
-			return fail("params", fmt.Errorf("no parameter passes %s, which the kernel writes", a.Name))
-		}
 	}
 	if len(l.Grid) < 1 || len(l.Grid) > 3 || l.Cluster < 1 || l.Cluster > 16 {
 		return fail("grid", fmt.Errorf("a grid has 1 to 3 extents and clusters of 1 to 16 blocks"))
@@ -210,6 +248,19 @@ func (k *Kernel) checkLaunch() error {
 		}
 	}
 	return nil
+}
+
+// checkCount makes sure that an axis is bound by an array.
+func (k *Kernel) checkCount(axis string) error {
+	for i := range k.Args {
+		if slices.Contains(k.Args[i].Shape, axis) {
+			return nil
+		}
+	}
+	if slices.Contains([]string{"rows", "seqs", "outs"}, axis) {
+		return nil
+	}
+	return fmt.Errorf("count of %q, which is no axis", axis)
 }
 
 // checkPlaceholder accepts what Launch documents and gives something of its kind.
@@ -301,7 +352,7 @@ func (t *Tree) checkReferences() error {
 				return k.file.Errorf(k.at+".reference", "kernel %s: the class cpu has no kernel %q", k.Name, k.Reference)
 			}
 			for _, a := range k.Args {
-				if ref.Arg(a.Name) == nil {
+				if a.Kind != ScratchArg && ref.Arg(a.Name) == nil {
 					return k.file.Errorf(k.at+".reference", "kernel %s: its reference %s has no argument %s", k.Name, k.Reference, a.Name)
 				}
 			}

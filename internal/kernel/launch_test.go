@@ -11,18 +11,27 @@ import (
 	"github.com/metrale/metrale/internal/diag"
 )
 
-const launched = families + `where = ["n % 4 == 0", "2*n <= 4096"]
+var launched = strings.Replace(families, `  { name = "y"`, `  { name = "h", kind = "scratch", shape = ["R", "2*n"] },
+  { name = "v", kind = "weight", shape = ["n"], dtype = ["any"], like = "w", optional = true },
+  { name = "y"`, 1) + `where = ["n % 4 == 0", "2*n <= 4096"]
 reference = "scale"
 tolerance = { abs = 1e-6, rel = 1e-5, why = "one rounding" }
 [kernel.launch]
 module = "norm/scale_{w.dtype}"
 entry = "scale_{w.dtype}_{n}"
-params = ["head", "x", "w", "y", "n", "eps", "i32:2*rows", "i64:n*4", "tmap:x:1xn:128"]
+params = ["head", "x", "w", "y", "n", "eps", "i32:2*rows", "i64:n*4", "tmap:x:1xn:128", "count:R"]
 grid = ["ceil(n, 4)", "R"]
 block = "128"
 pdl = true
 registers = 64
 spill_bytes = 0
+[[kernel.then]]
+module = "norm/scale"
+entry = "second"
+params = ["h"]
+grid = ["R"]
+block = "32"
+shared = "4*n"
 `
 
 func TestLaunchesAreRead(t *testing.T) {
@@ -35,11 +44,14 @@ func TestLaunchesAreRead(t *testing.T) {
 	if l.Cluster != 1 || l.Registers != 64 || *l.SpillBytes != 0 || l.StaticShared != nil || !l.PDL || k.Tolerance.Rel != 1e-5 {
 		t.Errorf("%+v", l)
 	}
-	if got := fmt.Sprint(l.Expressions()); got != "[ceil(n, 4) R 1 128 0]" {
+	if got := fmt.Sprint(k.Expressions()); got != "[ceil(n, 4) R 1 128 0 R 1 1 32 4*n]" || len(k.Launches()) != 2 {
 		t.Error(got)
 	}
+	if h := k.Arg("h"); h.Kind != ScratchArg || h.Access != "out" || k.Arg("v").Like != "w" {
+		t.Errorf("%+v", h)
+	}
 	want := []LaunchParam{{Arg: "head"}, {Arg: "x"}, {Arg: "w"}, {Arg: "y"}, {Kind: IntParam, Expr: "n"}, {Kind: FloatParam, Attr: "eps"},
-		{Kind: IntParam, Expr: "2*rows"}, {Kind: LongParam, Expr: "n*4"}, {Kind: MapParam, Arg: "x", Box: []string{"1", "n"}, Swizzle: 128}}
+		{Kind: IntParam, Expr: "2*rows"}, {Kind: LongParam, Expr: "n*4"}, {Kind: MapParam, Arg: "x", Box: []string{"1", "n"}, Swizzle: 128}, {Kind: CountParam, Axis: "R"}}
 	for i, text := range l.Params {
 		if p, err := k.Param(text); err != nil || !reflect.DeepEqual(p, want[i]) {
 			t.Errorf("%s: %+v %v", text, p, err)
@@ -71,21 +83,25 @@ func TestConditions(t *testing.T) {
 func TestLaunchFaultsAreNamed(t *testing.T) {
 	const fam = "base/common/KERNEL_FAMILIES.toml"
 	for _, c := range []struct{ old, new, want string }{
-		{`pdl = true`, `pld = true`, ":31:1: unknown key"},
-		{`"norm/scale_{w.dtype}"`, `"scale"`, ":26:1: kernel scale: module is"},
-		{`"norm/scale_{w.dtype}"`, `"norm/scale.cu"`, ":26:1: kernel scale: module is"},
-		{`entry = "scale_{w.dtype}_{n}"`, `entry = "scale_{v.dtype}"`, `:27:1: kernel scale: entry is "scale_{v.dtype}": {v.dtype} names no argument`},
+		{`pdl = true`, `pld = true`, ":33:1: unknown key"},
+		{`"norm/scale_{w.dtype}"`, `"scale"`, ":28:1: kernel scale: module is"},
+		{`"norm/scale_{w.dtype}"`, `"norm/scale.cu"`, ":28:1: kernel scale: module is"},
+		{`entry = "scale_{w.dtype}_{n}"`, `entry = "scale_{u.dtype}"`, `:29:1: kernel scale: entry is "scale_{u.dtype}": {u.dtype} names no argument`},
 		{`entry = "scale_{w.dtype}_{n}"`, `entry = "scale_{m}"`, `no axis, int attribute or launch name is called m`},
-		{`"y", "n"`, `"n"`, `:28:1: kernel scale: no parameter passes y, which the kernel writes`},
-		{`"y", "n"`, `"y", "m"`, `:28:34: kernel scale: expression "m": no axis`},
-		{`"i64:n*4"`, `"f64:n*4"`, `the prefix is i32, i64 or tmap`},
+		{`"y", "n"`, `"n"`, `:30:1: kernel scale: no parameter passes y, which the kernel writes`},
+		{`"y", "n"`, `"y", "m"`, `:30:34: kernel scale: expression "m": no axis`},
+		{`"i64:n*4"`, `"f64:n*4"`, `the prefix is count, i32, i64 or tmap`},
 		{`"i64:n*4"`, `"i64:n*"`, `ends too early`},
+		{`"count:R"`, `"count:S"`, `:30:89: kernel scale: count of "S", which is no axis`},
+		{`params = ["h"]`, `params = ["g"]`, `:39:11: kernel scale: expression "g"`},
+		{`params = ["h"]`, `params = ["x"]`, `:30:1: kernel scale: no parameter passes h, which the kernel writes`},
+		{`like = "w"`, `like = "u"`, `kernel scale: argument v is like "u", which is none`},
 		{`tmap:x:1xn:128`, `tmap:x:1xn:99`, `swizzle is none, 32, 64 or 128`},
 		{`tmap:x:1xn:128`, `tmap:x:n:128`, `a box of 1 extents over 2 axes`},
 		{`tmap:x:1xn:128`, `tmap:z:n:128`, `a tensor map is tmap:argument:box:swizzle`},
-		{`"ceil(n, 4)", "R"`, ``, `:29:1: kernel scale: a grid has 1 to 3 extents`},
+		{`"ceil(n, 4)", "R"`, ``, `:31:1: kernel scale: a grid has 1 to 3 extents`},
 		{`"ceil(n, 4)", "R"`, `"ceil(n)"`, `ceil needs two arguments`},
-		{`block = "128"`, `block = "threads"`, `:30:1: kernel scale: expression "threads"`},
+		{`block = "128"`, `block = "threads"`, `:32:1: kernel scale: expression "threads"`},
 		{`"n % 4 == 0"`, `"n % 4"`, `has no == != <= >= < >`},
 		{`"n % 4 == 0"`, `"k == 0"`, `no axis, int attribute or launch name is called k`},
 		{`why = "one rounding"`, `why = ""`, `a tolerance has abs and rel`},
@@ -103,7 +119,8 @@ func TestLaunchFaultsAreNamed(t *testing.T) {
 		t.Error(err)
 	}
 	cpu := strings.Replace(base, `"base"`, `"cpu"`, 1)
-	for ref, want := range map[string]string{families: "", strings.Replace(families, `"scale"`, `"other"`, 1): `the class cpu has no kernel "scale"`, strings.ReplaceAll(families, `"w"`, `"v"`): `has no argument w`} {
+	with := strings.Replace(families, `  { name = "y"`, "  { name = \"v\", shape = [\"n\"] },\n  { name = \"y\"", 1)
+	for ref, want := range map[string]string{with: "", strings.Replace(with, `"scale"`, `"other"`, 1): `the class cpu has no kernel "scale"`, families: `has no argument v`} {
 		_, err := Load(files(fam, launched, "cpu/HARDWARE.toml", cpu, "cpu/common/KERNEL_FAMILIES.toml", ref))
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%v, want %s", err, want)

@@ -222,7 +222,7 @@ func stack(c *Class, layers []*Layer) (map[string]*Module, error) {
 			}
 			for _, k := range c.declared {
 				for v := range values {
-					if k.Launch != nil && k.Launch.Module == name && k.hasName(v) {
+					if slices.ContainsFunc(k.Launches(), func(l *Launch) bool { return l.Module == name }) && k.hasName(v) {
 						return nil, l.file.Errorf("constants."+name+"."+v, "constant %s of module %s: kernel %s has an argument, attribute or axis of that name", v, name, k.Name)
 					}
 				}
@@ -241,6 +241,15 @@ func constants(layers []*Layer, module string) map[string]int64 {
 	return all
 }
 
+// constantsOf are those of all modules of the kernel, an earlier launch's first to say.
+func (k *Kernel) constantsOf(layers []*Layer) map[string]int64 {
+	all := map[string]int64{}
+	for _, l := range slices.Backward(k.Launches()) {
+		maps.Copy(all, constants(layers, l.Module))
+	}
+	return all
+}
+
 // hasName says whether a launch expression of the kernel means something else by that name.
 func (k *Kernel) hasName(name string) bool {
 	return k.Arg(name) != nil || k.Attr(name) != nil || slices.Contains(LaunchNames, name) ||
@@ -249,7 +258,7 @@ func (k *Kernel) hasName(name string) bool {
 
 var identifier = regexp.MustCompile(`[A-Za-z_][A-Za-z0-9_]*`)
 
-// withConstants is the kernel with constants replaced by their values in all expressions of its launch.
+// withConstants is the kernel with constants replaced by their values in all expressions of its launches.
 func (k *Kernel) withConstants(values map[string]int64) *Kernel {
 	if len(values) == 0 {
 		return k
@@ -269,17 +278,24 @@ func (k *Kernel) withConstants(values map[string]int64) *Kernel {
 		}
 		return out
 	}
-	c, l := *k, *k.Launch
-	c.Launch, c.Where = &l, all(k.Where)
-	l.Grid, l.Block, l.Shared, l.Params = all(l.Grid), put(l.Block), put(l.Shared), slices.Clone(l.Params)
-	for i, p := range l.Params {
-		parts := strings.Split(p, ":")
-		if parts[0] == "tmap" && len(parts) == 4 { // tmap:argument:box:swizzle
-			parts[2] = strings.Join(all(strings.Split(parts[2], "x")), "x")
-			l.Params[i] = strings.Join(parts, ":")
-		} else {
-			l.Params[i] = put(p)
+	one := func(from *Launch) *Launch {
+		l := *from
+		l.Grid, l.Block, l.Shared, l.Params = all(l.Grid), put(l.Block), put(l.Shared), slices.Clone(l.Params)
+		for i, p := range l.Params {
+			parts := strings.Split(p, ":")
+			if parts[0] == "tmap" && len(parts) == 4 { // tmap:argument:box:swizzle
+				parts[2] = strings.Join(all(strings.Split(parts[2], "x")), "x")
+				l.Params[i] = strings.Join(parts, ":")
+			} else {
+				l.Params[i] = put(p)
+			}
 		}
+		return &l
+	}
+	c := *k
+	c.Launch, c.Then, c.Where = one(k.Launch), make([]*Launch, len(k.Then)), all(k.Where)
+	for i, l := range k.Then {
+		c.Then[i] = one(l)
 	}
 	return &c
 }

@@ -59,6 +59,8 @@ const (
 	ConstArg  ArgKind = "const"
 	StateArg  ArgKind = "state"
 	StepArg   ArgKind = "step"
+	// ScratchArg is memory that the launch writes and reads and nobody else sees.
+	ScratchArg ArgKind = "scratch"
 )
 
 // Arg is an argument of a kernel.
@@ -71,6 +73,7 @@ type Arg struct {
 	Layout   string   `toml:"layout"` // of a weight
 	Alias    string   `toml:"alias"`  // of an output: the input whose memory it may take
 	Optional bool     `toml:"optional"`
+	Like     string   `toml:"like"` // another argument, whose element type this one has
 
 	DTypes []tensor.DType `toml:"-"` // DType resolved
 }
@@ -92,12 +95,13 @@ type Kernel struct {
 	// Where are conditions on axes and integer attributes, as "K % 64 == 0"; a launch that breaks one is another kernel's.
 	Where     []string   `toml:"where"`
 	Launch    *Launch    `toml:"launch"`    // of classes with a driver
+	Then      []*Launch  `toml:"then"`      // further launches, in order, that see what the ones before wrote
 	Reference string     `toml:"reference"` // the cpu class's kernel of the same arguments that this one is held against
 	Tolerance *Tolerance `toml:"tolerance"` // towards the reference
 
 	file      *File
 	at        string
-	constants map[string]int64 // of the module, as the class that declares the kernel has them
+	constants map[string]int64 // of the modules, as the class that declares the kernel has them
 }
 
 // Arg gives the argument of that name, or nil.
@@ -182,7 +186,7 @@ func (c *Class) families(fsys fs.FS, name string) error {
 			return f.Errorf(at+".family", "kernel %s is of family %q, which is not declared", k.Name, k.Family)
 		}
 		if k.Launch != nil {
-			k.constants = constants(c.layers, k.Launch.Module)
+			k.constants = k.constantsOf(c.layers)
 		}
 		if err := k.check(f, at, doc.Formats); err != nil {
 			return err
@@ -206,16 +210,18 @@ func (k *Kernel) check(f *File, at string, formats map[string][]string) error {
 			a.Kind = BufferArg
 		}
 		if a.Access == "" {
-			a.Access = "in"
+			if a.Access = "in"; a.Kind == ScratchArg {
+				a.Access = "out"
+			}
 		}
 		switch {
 		case a.Name == "" || seen[a.Name]:
 			return f.Errorf(here, "kernel %s: argument %q has no name of its own", k.Name, a.Name)
-		case !slices.Contains([]ArgKind{BufferArg, WeightArg, ConstArg, StateArg, StepArg}, a.Kind):
-			return f.Errorf(here, "kernel %s: argument %s has kind %q; it is buffer, weight, const, state or step", k.Name, a.Name, a.Kind)
+		case !slices.Contains([]ArgKind{BufferArg, WeightArg, ConstArg, StateArg, StepArg, ScratchArg}, a.Kind):
+			return f.Errorf(here, "kernel %s: argument %s has kind %q; it is buffer, weight, const, state, step or scratch", k.Name, a.Name, a.Kind)
 		case !slices.Contains([]string{"in", "out", "inout"}, a.Access):
 			return f.Errorf(here, "kernel %s: argument %s has access %q; it is in, out or inout", k.Name, a.Name, a.Access)
-		case a.Access != "in" && a.Kind != BufferArg && a.Kind != StateArg:
+		case a.Access != "in" && a.Kind != BufferArg && a.Kind != StateArg && a.Kind != ScratchArg:
 			return f.Errorf(here, "kernel %s: a %s is never written", k.Name, a.Kind)
 		case a.Kind != StepArg && len(a.Shape) == 0:
 			return f.Errorf(here, "kernel %s: argument %s has no shape", k.Name, a.Name)
@@ -227,6 +233,9 @@ func (k *Kernel) check(f *File, at string, formats map[string][]string) error {
 		}
 	}
 	for i, a := range k.Args {
+		if a.Like != "" && k.Arg(a.Like) == nil {
+			return f.Errorf(at+".args."+strconv.Itoa(i), "kernel %s: argument %s is like %q, which is none", k.Name, a.Name, a.Like)
+		}
 		if in := k.Arg(a.Alias); a.Alias != "" && (in == nil || in.Kind != BufferArg || in.Access != "in" || a.Access != "out") {
 			return f.Errorf(at+".args."+strconv.Itoa(i), "kernel %s: output %s cannot take the memory of %q", k.Name, a.Name, a.Alias)
 		}

@@ -15,16 +15,22 @@ import (
 // element type, an attribute with values) has one of them; any other is a number, written {n}.
 type symbol struct {
 	kernel        *Kernel
+	launch        *Launch
+	at            string // the launch's key in the kernel's manifest
 	module, entry string
 }
 
 // symbols lists what the launches of a kernel can name: one for each combination of listed values.
-func (k *Kernel) symbols() []symbol {
-	if k.Launch == nil {
-		return nil
+func (k *Kernel) symbols() (out []symbol) {
+	for i, l := range k.Launches() {
+		out = append(out, k.symbolsOf(l, k.launchKey(i))...)
 	}
-	texts := [][2]string{{k.Launch.Module, k.Launch.Entry}}
-	for name, values := range k.placeholders() {
+	return out
+}
+
+func (k *Kernel) symbolsOf(l *Launch, at string) []symbol {
+	texts := [][2]string{{l.Module, l.Entry}}
+	for name, values := range k.placeholders(l) {
 		var next [][2]string
 		for _, t := range texts {
 			for _, v := range values {
@@ -37,7 +43,7 @@ func (k *Kernel) symbols() []symbol {
 	slices.SortFunc(texts, func(a, b [2]string) int { return strings.Compare(a[0]+" "+a[1], b[0]+" "+b[1]) })
 	var out []symbol
 	for _, t := range slices.Compact(texts) {
-		out = append(out, symbol{k, placeholder.ReplaceAllString(t[0], "{n}"), placeholder.ReplaceAllString(t[1], "{n}")})
+		out = append(out, symbol{k, l, at, placeholder.ReplaceAllString(t[0], "{n}"), placeholder.ReplaceAllString(t[1], "{n}")})
 	}
 	return out
 }
@@ -60,10 +66,10 @@ func match(pattern, name string) bool {
 	}
 }
 
-// placeholders are those of the launch whose values the manifest lists.
-func (k *Kernel) placeholders() map[string][]string {
+// placeholders are those of a launch whose values the manifest lists.
+func (k *Kernel) placeholders(l *Launch) map[string][]string {
 	out := map[string][]string{}
-	for _, p := range placeholder.FindAllString(k.Launch.Module+k.Launch.Entry, -1) {
+	for _, p := range placeholder.FindAllString(l.Module+l.Entry, -1) {
 		name := p[1 : len(p)-1]
 		if arg, ok := strings.CutSuffix(name, ".dtype"); ok {
 			out[name] = k.seen(arg)

@@ -188,5 +188,5 @@ type Launch struct {
 	Numerics Numerics
 	Args     []Arg
 	Attrs    []Attr
-	Grid     []string // launch expressions of the manifest, for classes that have them: grid x, y, z, block, shared bytes
+	Grid     []string // launch expressions of the manifest, for classes that have them: grid x, y, z, block, shared bytes of each launch
 }

@@ -183,8 +183,8 @@ func (v *verifier) launches() {
 			}
 			ops[o] = true
 		}
-		if len(l.Grid) != 0 && len(l.Grid) != 5 {
-			v.fail("launch %s has %d grid expressions, not x, y, z, block and shared bytes", l.Name, len(l.Grid))
+		if len(l.Grid)%5 != 0 {
+			v.fail("launch %s has %d grid expressions, not x, y, z, block and shared bytes each", l.Name, len(l.Grid))
 		}
 		for _, x := range l.Grid {
 			if _, err := tensor.Names(x); err != nil {

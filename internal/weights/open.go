@@ -84,6 +84,12 @@ func Open(path string, o Options) (Store, *Files, error) {
 	return store, files, nil
 }
 
+// Side reads what stands beside the tensors of a checkpoint directory, which need not be there.
+func Side(dir string) (*Files, error) {
+	side, err := readSide(dir)
+	return &Files{Path: dir, Side: side}, err
+}
+
 // readSide reads the side files that dir has.
 func readSide(dir string) (map[string][]byte, error) {
 	side := map[string][]byte{}

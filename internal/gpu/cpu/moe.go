@@ -27,11 +27,11 @@ func (a *args) stack(param string, experts, n, k int) (w linear.Weight, count in
 	return a.packed(param, x.DType, x.Layout, x.Axes[0].Size, x.Axes[1].Size, x.Axes[2].Size), int(x.Axes[0].Size)
 }
 
-// experts is y = Σ_slot weight * down(act(gate x) * up x), or of down(act(up x)), in slot order.
+// experts is y = Σ_slot weight * down(act(gate x) * up x), or of down(act(up x)), or of x, in slot order.
 func experts(a *args) func() {
 	k := a.size("k")
 	x := a.acts("x", plan.In, 0)
-	c := &linear.ExpertsCall{X: x.data, Slots: k, Act: a.act("act", append(gluActs[:len(gluActs):len(gluActs)], vec.Relu2)...), Limit: float32(a.float("limit", 0)), Gated: a.int("gated", 1) == 1, Compute: a.compute()}
+	c := &linear.ExpertsCall{X: x.data, Slots: k, Act: a.act("act", append(gluActs[:len(gluActs):len(gluActs)], vec.Relu2)...), Limit: float32(a.float("limit", 0)), Gated: a.int("gated", 1) == 1, Identity: a.int("identity", 0), Compute: a.compute()}
 	ids := a.picks("ids", plan.In, x.max, k)
 	c.Weights = a.actsLike(x, "weights", plan.In, k).data
 	c.GateUp, c.Experts = a.stack("gate_up", 0, 0, x.n)
@@ -49,8 +49,8 @@ func experts(a *args) func() {
 		}
 		c.IDs = ids[:c.Rows*k]
 		for i, id := range c.IDs {
-			if id < 0 || int(id) >= c.Experts {
-				panic(fmt.Sprintf("row %d goes to expert %d of %d", i/k, id, c.Experts))
+			if id < 0 || int(id) >= c.Experts+c.Identity {
+				panic(fmt.Sprintf("row %d goes to expert %d of %d", i/k, id, c.Experts+c.Identity))
 			}
 		}
 		linear.Experts(d.pool, d.linear, c)

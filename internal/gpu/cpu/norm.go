@@ -18,10 +18,11 @@ type rms struct {
 	w     []float32 // [span*group], nil: no weight
 	span  int       // groups that w goes over
 	plus  float32   // added to w
+	scale float32   // of the result
 }
 
 func (a *args) rms(n int) rms {
-	k := rms{level: a.dev.level, eps: float32(a.float("eps")), group: a.size("group", n)}
+	k := rms{level: a.dev.level, eps: float32(a.float("eps")), group: a.size("group", n), scale: 1}
 	k.span = a.size("span", 1)
 	a.divides("x", n, k.group*k.span)
 	k.w = a.optFloats("w", k.group*k.span)
@@ -46,9 +47,9 @@ func sumSquares(x []float32) float64 {
 	return (s[0] + s[1]) + (s[2] + s[3])
 }
 
-// segment computes y = x*rsqrt(mean(x²)+eps)*(w+plus) for segment i.
+// segment computes y = x*rsqrt(mean(x²)+eps)*(w+plus)*scale for segment i.
 func (k *rms) segment(y, x []float32, i int) {
-	s := float32(1 / math.Sqrt(sumSquares(x)/float64(len(x))+float64(k.eps)))
+	s := float32(1/math.Sqrt(sumSquares(x)/float64(len(x))+float64(k.eps))) * k.scale
 	if k.w == nil {
 		k.level.Scale(y, x, s)
 	} else {
@@ -69,6 +70,7 @@ func rmsNorm(a *args) func() {
 	x := a.acts("x", plan.In, 0)
 	y := a.actsLike(x, "y", plan.Out, x.n)
 	k := a.rms(x.n)
+	k.scale = float32(a.float("scale", 1))
 	r := a.dev.region(k.group, func(lo, hi, _ int) { k.segments(y.data, x.data, lo, hi) })
 	per := x.n / k.group
 	return func() { r.run(x.rows() * per) }
@@ -141,7 +143,7 @@ func gatedNorm(a *args) func() {
 	z := a.actsLike(x, "z", plan.In, x.n)
 	y := a.actsLike(x, "y", plan.Out, x.n)
 	group := a.size("group", x.n)
-	k := rms{level: a.dev.level, eps: float32(a.float("eps")), group: group, span: 1, w: a.floats("w", group)}
+	k := rms{level: a.dev.level, eps: float32(a.float("eps")), group: group, span: 1, scale: 1, w: a.floats("w", group)}
 	per := a.divides("x", x.n, group)
 	act := a.act("act", vec.Silu, vec.Sigmoid)
 	normed := make([][]float32, a.dev.pool.Workers())

@@ -180,6 +180,15 @@ func rowCases() []rowCase {
 			rowCase{name: fmt.Sprint("rms_norm/bare/", group), kernel: "rms_norm", attrs: attrs{"eps": 1e-5, "group": group},
 				in: map[string]int{"x": n}, out: map[string]int{"y": n}, tol: tolSum,
 				twin: func(r *row) { copy(r.v["y"], r.v["x"]); rmsTwin(r.v["y"], nil, group, 1e-5, 0) }},
+			rowCase{name: fmt.Sprint("rms_norm/scale/", group), kernel: "rms_norm", attrs: attrs{"eps": 1e-5, "group": group, "scale": 1.75},
+				in: map[string]int{"x": n}, out: map[string]int{"y": n}, w: map[string]int{"w": group}, tol: tolSum,
+				twin: func(r *row) {
+					copy(r.v["y"], r.v["x"])
+					rmsTwin(r.v["y"], r.v["w"], group, 1e-5, 0)
+					for i := range r.v["y"] {
+						r.v["y"][i] *= 1.75
+					}
+				}},
 			rowCase{name: fmt.Sprint("layer_norm/", group), kernel: "layer_norm", attrs: attrs{"eps": 1e-6, "group": group},
 				in: map[string]int{"x": n}, out: map[string]int{"y": n}, w: map[string]int{"w": group, "bias": group}, tol: tolSum,
 				twin: func(r *row) { copy(r.v["y"], r.v["x"]); layerNormTwin(r.v["y"], r.v["w"], r.v["bias"], group, 1e-6) }},

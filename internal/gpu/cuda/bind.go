@@ -35,7 +35,7 @@ type launchAttr struct {
 	value [16]uint32
 }
 
-// launch is a bound launch. It lies on the heap and does not move; the driver reads it during the call.
+// launch is a bound launch, and those of the same kernel that follow it. It lies on the heap and does not move; the driver reads it during the call.
 type launch struct {
 	dev     *Device
 	name    string // as errors name it: "launch L00.attn.q (kernel linear, entry linear_bf16)"
@@ -46,6 +46,7 @@ type launch struct {
 	params  []unsafe.Pointer // to each value
 	buffers []*buffer
 	args    string // arguments, for errors
+	next    *launch
 }
 
 // binding is a launch in preparation.
@@ -55,6 +56,7 @@ type binding struct {
 	k    *kernel.Kernel
 	env  *kernel.Env
 	args map[string]*gpu.Arg
+	decl *kernel.Launch // of l
 	l    *launch
 }
 
@@ -66,24 +68,48 @@ func (d *Device) Bind(g gpu.Binding) (gpu.Launch, error) {
 		return nil, d.dead
 	}
 	b := &binding{Binding: &g, dev: d, k: d.opts.Class.Kernels[g.Kernel], args: map[string]*gpu.Arg{}, l: &launch{dev: d}}
+	first := b.l
 	if b.k == nil || b.k.Launch == nil {
 		return nil, diag.Errorf(diag.Internal, "launch %s: class %s has no kernel %q that it can start", g.Name, d.opts.Class.Name, g.Kernel)
 	}
 	if err := b.bind(); err != nil {
 		return nil, diag.Errorf(diag.CodeOf(err), "launch %s (kernel %s): %w; arguments: %s", g.Name, g.Kernel, err, b.describe())
 	}
-	return b.l, nil
+	return first, nil
 }
 
 func (b *binding) bind() error {
 	if err := b.unify(); err != nil {
 		return err
 	}
-	module, err := kernel.Expand(b.k.Launch.Module, b.lookup)
+	exprs := b.Grid
+	if len(exprs) == 0 {
+		exprs = b.k.Expressions()
+	}
+	launches := b.k.Launches()
+	if len(exprs) != 5*len(launches) {
+		return fmt.Errorf("%d grid expressions for %d launches", len(exprs), len(launches))
+	}
+	for i, decl := range launches {
+		if i > 0 {
+			b.l.next = &launch{dev: b.dev}
+			b.l = b.l.next
+		}
+		b.decl = decl
+		if err := b.one(exprs[5*i : 5*i+5]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// one prepares launch l as decl says.
+func (b *binding) one(grid []string) error {
+	module, err := kernel.Expand(b.decl.Module, b.lookup)
 	if err != nil {
 		return err
 	}
-	entry, err := kernel.Expand(b.k.Launch.Entry, b.lookup)
+	entry, err := kernel.Expand(b.decl.Entry, b.lookup)
 	if err != nil {
 		return err
 	}
@@ -96,7 +122,7 @@ func (b *binding) bind() error {
 	if err := b.pack(f); err != nil {
 		return err
 	}
-	return b.configure(f)
+	return b.configure(f, grid)
 }
 
 // unify holds the arrays and attributes against the manifest.
@@ -187,7 +213,7 @@ const paramAlign = 64
 
 // pack writes the parameters' values and compares each with what the entry takes.
 func (b *binding) pack(f *function) error {
-	list := b.k.Launch.Params
+	list := b.decl.Params
 	if len(list) != len(f.params) {
 		return fmt.Errorf("entry %s takes %d parameters, the manifest passes %d", f.name, len(f.params), len(list))
 	}
@@ -227,6 +253,18 @@ func (b *binding) value(p kernel.LaunchParam, at unsafe.Pointer) error {
 			*(*uintptr)(at) = a.Buf.(*buffer).ptr + uintptr(a.Off)
 		}
 		return nil
+	case kernel.CountParam:
+		head := b.args["head"]
+		axis := p.Axis
+		if n, ok := b.env.Names[axis]; ok {
+			axis = n
+		}
+		i := slices.Index([]string{plan.Rows, plan.Seqs, plan.Outs}, axis) // as the step block's head has them
+		if head == nil || i < 0 {
+			return fmt.Errorf("the step does not count %s", axis)
+		}
+		*(*uintptr)(at) = head.Buf.(*buffer).ptr + uintptr(head.Off) + uintptr(4*i)
+		return nil
 	case kernel.FloatParam:
 		for _, a := range b.Attrs {
 			if a.Name == p.Attr && a.Kind == plan.FloatAttr {
@@ -254,22 +292,15 @@ func (b *binding) value(p kernel.LaunchParam, at unsafe.Pointer) error {
 }
 
 // configure evaluates the grid and sets the launch's attributes.
-func (b *binding) configure(f *function) error {
-	exprs := b.Grid
-	if len(exprs) == 0 {
-		exprs = b.k.Launch.Expressions()
-	}
-	if len(exprs) != 5 {
-		return fmt.Errorf("%d grid expressions", len(exprs))
-	}
+func (b *binding) configure(f *function, grid []string) error {
 	var v [5]int64 // grid x, y, z, block, shared
-	for i, x := range exprs {
+	for i, x := range grid {
 		var err error
 		if v[i], err = tensor.Eval(x, b.env.Sizes); err != nil {
 			return err
 		}
 	}
-	cluster := b.k.Launch.Cluster
+	cluster := b.decl.Cluster
 	most := int64(b.dev.found.SharedPerBlock)
 	switch {
 	case v[0] < 1 || v[0] > math.MaxInt32 || v[1] < 1 || v[1] > 65535 || v[2] < 1 || v[2] > 65535:
@@ -290,7 +321,7 @@ func (b *binding) configure(f *function) error {
 		l.attrs[l.config.numAttrs] = launchAttr{id: launchCluster, value: [16]uint32{uint32(cluster), 1, 1}}
 		l.config.numAttrs++
 	}
-	if b.k.Launch.PDL {
+	if b.decl.PDL {
 		l.attrs[l.config.numAttrs] = launchAttr{id: launchPDL, value: [16]uint32{1}}
 		l.config.numAttrs++
 	}

@@ -62,7 +62,7 @@ func goodBinding(t testing.TB, d *Device) gpu.Binding {
 	}
 	arena := alloc(4096)
 	return gpu.Binding{
-		Name: "L00.q", Kernel: "linear", Grid: []string{"2*ceil(N, 8)", "R", "n", "256", "4*K*16"},
+		Name: "L00.q", Kernel: "linear", Grid: []string{"2*ceil(N, 8)", "R", "n", "256", "4*K*16", "R", "1", "1", "32", "0"},
 		Args: []gpu.Arg{
 			{Param: "head", Buf: alloc(64), DType: tensor.I32, Axes: axes("head", 8)},
 			{Param: "x", Buf: arena, Off: 512, DType: tensor.F32, Axes: axes("rows", 8, "k", 32)},
@@ -108,6 +108,16 @@ func TestALaunchPassesWhatTheManifestSays(t *testing.T) {
 	if want := []uint64{7, 2, 32, 8, 128, 32, 4, 3}; !slices.Equal(f.maps[0], want) {
 		t.Errorf("tensor map %v, want %v", f.maps[0], want)
 	}
+	// The kernel's second launch follows, and finds the step's counts of rows and sequences.
+	if n := f.started[1]; n.kernel != "finish" || n.config.grid != [3]uint32{8, 1, 1} || len(n.attrs) != 0 {
+		t.Errorf("%s %+v", n.kernel, n.config)
+	} else {
+		for i, off := range []int{0: 0, 2: 4} {
+			if got, want := uintptr(binary.LittleEndian.Uint64(n.params[i])), g.Args[0].Buf.(*buffer).ptr+uintptr(off); i != 1 && got != want {
+				t.Errorf("count %d is passed as %x, not %x", i, got, want)
+			}
+		}
+	}
 	// An absent argument is null and chooses the entry.
 	g.Args = slices.Delete(slices.Clone(g.Args), 3, 4)
 	g.Args[2].DType = tensor.F32
@@ -117,7 +127,7 @@ func TestALaunchPassesWhatTheManifestSays(t *testing.T) {
 	if err := d.Launch(l); err != nil {
 		t.Fatal(err)
 	}
-	if s := f.started[1]; s.kernel != "linear_f32_none_fast_4" || binary.LittleEndian.Uint64(s.params[3]) != 0 {
+	if s := f.started[2]; s.kernel != "linear_f32_none_fast_4" || binary.LittleEndian.Uint64(s.params[3]) != 0 {
 		t.Errorf("%s %v", s.kernel, s.params[3])
 	}
 	if n := testing.AllocsPerRun(50, func() {
@@ -381,7 +391,7 @@ func TestGraphsRecordAndReplay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(f.graphs) != 1 || f.graphs[0] != 3 || len(f.started) != 0 {
+	if len(f.graphs) != 1 || f.graphs[0] != 2*3 || len(f.started) != 0 {
 		t.Errorf("recorded %v, started %d", f.graphs, len(f.started))
 	}
 	for range 2 {

@@ -192,6 +192,12 @@ block = "256"
 shared = "4*K*16"
 cluster = 2
 pdl = true
+[[kernel.then]]
+module = "linear/linear"
+entry = "finish"
+params = ["count:R", "y", "count:seqs"]
+grid = ["R"]
+block = "32"
 `
 
 // testClass is a class with that one kernel.
@@ -213,6 +219,7 @@ func openFake(t testing.TB) (*fake, *Device) {
 	t.Helper()
 	f := newFake(t)
 	f.entries["linear_bf16_f32_fast_4"] = []int{8, 8, 8, 8, 8, 8, 4, 4, 4, 8, 128}
+	f.entries["finish"] = []int{8, 8, 8}
 	f.entries["linear_f32_none_fast_4"] = f.entries["linear_bf16_f32_fast_4"]
 	d, err := open(f.driver(), Options{Class: testClass(t), Modules: fstest.MapFS{"linear.linear.cubin": {Data: cubin(90)}}})
 	if err != nil {

@@ -33,7 +33,7 @@ func (d *Device) Launch(x gpu.Launch) error {
 	return err
 }
 
-// start starts a bound launch; the device is entered.
+// start starts a bound launch, and those that follow it; the device is entered.
 func (d *Device) start(l *launch) error {
 	if l.dev != d {
 		return diag.Errorf(diag.Internal, "cuda: a launch of another device")
@@ -43,10 +43,12 @@ func (d *Device) start(l *launch) error {
 			return diag.Errorf(diag.Internal, "cuda: %s: buffer %s was freed", l.name, b.name)
 		}
 	}
-	d.lastName = l.name
-	a := append(d.args[:0], uintptr(unsafe.Pointer(&l.config)), l.handle, uintptr(unsafe.Pointer(unsafe.SliceData(l.params))), 0)
-	if r := d.drv.call(cuLaunchKernelEx, a); r != success {
-		return d.check(r, l.name+" of "+l.args)
+	for ; l != nil; l = l.next {
+		d.lastName = l.name
+		a := append(d.args[:0], uintptr(unsafe.Pointer(&l.config)), l.handle, uintptr(unsafe.Pointer(unsafe.SliceData(l.params))), 0)
+		if r := d.drv.call(cuLaunchKernelEx, a); r != success {
+			return d.check(r, l.name+" of "+l.args)
+		}
 	}
 	return nil
 }

@@ -52,18 +52,19 @@ type Call struct {
 // ExpertsCall is a mixture of experts: y = sum over slots, in order, of weight · down(act(gate(x))·up(x)), or without a gate of
 // weight · down(act(up(x))).
 type ExpertsCall struct {
-	X       []float32 // [Rows, H]
-	Rows    int
-	Slots   int       // experts of each row
-	IDs     []int32   // [Rows, Slots]
-	Weights []float32 // [Rows, Slots]
-	Experts int
-	Gated   bool
-	GateUp  Weight // N = 2I (gate's rows first), or I of up if not Gated; K = H; Data holds the matrices of all experts
-	Down    Weight // N = H, K = I
-	Y       []float32
-	Act     vec.Act
-	Limit   float32 // of gate and up, if Gated; 0: none
+	X        []float32 // [Rows, H]
+	Rows     int
+	Slots    int       // experts of each row
+	IDs      []int32   // [Rows, Slots]
+	Weights  []float32 // [Rows, Slots]
+	Experts  int
+	Identity int // ids from Experts on give x itself
+	Gated    bool
+	GateUp   Weight // N = 2I (gate's rows first), or I of up if not Gated; K = H; Data holds the matrices of all experts
+	Down     Weight // N = H, K = I
+	Y        []float32
+	Act      vec.Act
+	Limit    float32 // of gate and up, if Gated; 0: none
 
 	GateUpBias, DownBias []float32 // [Experts, N], or nil
 	Compute              Compute

@@ -7,7 +7,7 @@ import "github.com/metrale/metrale/internal/gpu/cpu/vec"
 // moe is the memory of a mixture. A slot-row is one slot of one row; slot-rows are sorted by expert, then by row.
 type moe struct {
 	call  *ExpertsCall
-	place []int32   // [Rows·Slots] the slot-row of each row and slot
+	place []int32   // [Rows·Slots] the slot-row of each row and slot; -1 where the expert is the identity
 	first []int32   // [Experts+1] first slot-row of each expert
 	x     []float32 // [slot-rows][H]
 	pair  []float32 // [slot-rows][2I] gate and up, or [slot-rows][I] up
@@ -25,27 +25,36 @@ func Experts(p Pool, s *Scratch, c *ExpertsCall) {
 	n, width, inner := c.Rows*c.Slots, c.GateUp.K, c.Down.K
 	m.x, m.y = grow(m.x, n*width), grow(m.y, n*width)
 	m.pair, m.h = grow(m.pair, n*c.GateUp.N), grow(m.h, n*inner)
-	s.sortByExpert(c)
-	s.stacked(p, c.GateUp, c.GateUpBias, c.Experts, c.Compute, m.x, m.pair)
+	n = s.sortByExpert(c)
+	s.stacked(p, c.GateUp, c.GateUpBias, c.Experts, c.Compute, m.x[:n*width], m.pair)
 	s.each(p, n, inner, s.gluTask)
-	s.stacked(p, c.Down, c.DownBias, c.Experts, c.Compute, m.h, m.y)
+	s.stacked(p, c.Down, c.DownBias, c.Experts, c.Compute, m.h[:n*inner], m.y)
+	for i := range s.workers {
+		s.workers[i].scaled = grow(s.workers[i].scaled, width)
+	}
 	s.each(p, c.Rows, c.Slots*width, s.sumTask)
 	m.call = nil
 }
 
-// sortByExpert places slot-rows and gathers their activations.
-func (s *Scratch) sortByExpert(c *ExpertsCall) {
+// sortByExpert places slot-rows and gathers their activations. It gives the number of them.
+func (s *Scratch) sortByExpert(c *ExpertsCall) int {
 	m := &s.moe
 	m.first, m.place = grow(m.first, c.Experts+1), grow(m.place, len(c.IDs))
 	clear(m.first)
 	for _, e := range c.IDs {
-		m.first[e+1]++
+		if int(e) < c.Experts {
+			m.first[e+1]++
+		}
 	}
 	for e := range c.Experts {
 		m.first[e+1] += m.first[e]
 	}
 	width := c.GateUp.K
 	for i, e := range c.IDs {
+		if int(e) >= c.Experts {
+			m.place[i] = -1
+			continue
+		}
 		at := m.first[e]
 		m.first[e]++
 		m.place[i] = at
@@ -53,6 +62,7 @@ func (s *Scratch) sortByExpert(c *ExpertsCall) {
 	}
 	copy(m.first[1:], m.first[:c.Experts]) // each now is where its expert ends: where the next begins
 	m.first[0] = 0
+	return int(m.first[c.Experts])
 }
 
 // stacked multiplies rows that are sorted by matrix (m.first says where each matrix's begin) with their matrix of w.
@@ -99,18 +109,21 @@ func (s *Scratch) expertGlu(i, _ int) {
 }
 
 // expertSum adds up the slots of a row.
-func (s *Scratch) expertSum(i, _ int) {
+func (s *Scratch) expertSum(i, worker int) {
 	m, c, level := &s.moe, s.moe.call, s.kernels.level
 	width := c.Down.N
 	y := c.Y[i*width:][:width]
 	for slot := range c.Slots {
 		j := i*c.Slots + slot
-		part := m.y[int(m.place[j])*width:][:width]
+		part, scaled := c.X[i*width:][:width], s.workers[worker].scaled
+		if m.place[j] >= 0 {
+			part = m.y[int(m.place[j])*width:][:width]
+		}
 		if slot == 0 {
 			level.Scale(y, part, c.Weights[j])
 			continue
 		}
-		level.Scale(part, part, c.Weights[j])
-		level.Add(y, part)
+		level.Scale(scaled, part, c.Weights[j])
+		level.Add(y, scaled)
 	}
 }

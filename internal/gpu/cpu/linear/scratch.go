@@ -44,6 +44,7 @@ type worker struct {
 	sums      []int32   // of one row's codes
 	digit     []byte    // a first digit whose second is alone in its tile
 	rest      []float32 // what the first digit leaves of a row
+	scaled    []float32 // an expert's weighted result
 	_         [64]byte  // keeps workers' headers apart
 }
 

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package weights
+
+import (
+	"encoding/binary"
+	"hash/fnv"
+	"math"
+	"sort"
+	"strings"
+
+	"github.com/metrale/metrale/internal/diag"
+	"github.com/metrale/metrale/internal/tensor"
+)
+
+// dummy is a Store whose values are computed when they are read.
+type dummy struct {
+	names []string
+	by    map[string]dummyTensor
+	total int64
+}
+
+// dummyTensor makes each 8 bytes from a random word: the bits of mask, the others from base.
+type dummyTensor struct {
+	Tensor
+	seed, mask, base uint64
+}
+
+// Dummy is a Store of random values that depend on the tensors' names only: the same in every run, however they are read. The
+// values of a row of K are ± around 1/√K, so that activations stay finite; vectors are near 1 where the name says norm, else
+// small. Formats whose values come in blocks with scales are refused (diag.Unsupported).
+func Dummy(tensors []Tensor) (Store, error) {
+	d := &dummy{by: map[string]dummyTensor{}}
+	for _, t := range tensors {
+		x := dummyTensor{Tensor: t}
+		h := fnv.New64a()
+		h.Write([]byte(t.Name))
+		x.seed = h.Sum64()
+		exponent := int(math.Round(-math.Log2(1.53 * math.Sqrt(float64(lastAxis(t.Shape)))))) // 1.53: root mean square over [1, 2)
+		if len(t.Shape) < 2 {
+			if exponent = -6; strings.Contains(t.Name, "norm") {
+				exponent = -1
+			}
+		}
+		var ok bool
+		if x.mask, x.base, ok = wordOf(t.DType, exponent); !ok {
+			return nil, diag.Errorf(diag.Unsupported, "tensor %s: there are no dummy weights of type %v", t.Name, t.DType).For(t.Name)
+		}
+		if len(t.Shape) < 2 && exponent == -1 { // positive
+			x.mask &^= signs(t.DType)
+		}
+		d.names, d.by[t.Name] = append(d.names, t.Name), x
+		d.total += t.Size()
+	}
+	sort.Strings(d.names)
+	return d, nil
+}
+
+func lastAxis(s tensor.Shape) int64 {
+	if len(s) == 0 {
+		return 1
+	}
+	return max(s[len(s)-1], 1)
+}
+
+// wordOf gives the random bits of 8 bytes and the others, for values in ±[2^e, 2^(e+1)).
+func wordOf(d tensor.DType, e int) (mask, base uint64, ok bool) {
+	const lanes32, lanes16, lanes8 = 1<<32 + 1, 1<<48 + 1<<32 + 1<<16 + 1, 0x0101010101010101
+	clamp := func(e, bias, most int) uint64 { return uint64(min(max(e+bias, 1), most)) }
+	switch d {
+	case tensor.F32:
+		return 0x807FFFFF * lanes32, clamp(e, 127, 254) << 23 * lanes32, true
+	case tensor.BF16:
+		return 0x807F * lanes16, clamp(e, 127, 254) << 7 * lanes16, true
+	case tensor.F16:
+		return 0x83FF * lanes16, clamp(e, 15, 30) << 10 * lanes16, true
+	case tensor.E4M3: // scaled by another tensor
+		return 0x87 * lanes8, 7 << 3 * lanes8, true
+	case tensor.E8M0: // 2^-4 to 2^-1
+		return 0x03 * lanes8, 120 * lanes8, true
+	case tensor.U8: // packed codes
+		return math.MaxUint64, 0, true
+	}
+	return 0, 0, false
+}
+
+// signs are the sign bits of 8 bytes.
+func signs(d tensor.DType) uint64 {
+	switch d {
+	case tensor.F32:
+		return 0x8000000080000000
+	case tensor.BF16, tensor.F16:
+		return 0x8000800080008000
+	}
+	return 0
+}
+
+func (d *dummy) Names() []string { return d.names }
+
+func (d *dummy) Lookup(name string) (Tensor, bool) {
+	t, ok := d.by[name]
+	return t.Tensor, ok
+}
+
+// Read computes the bytes.
+func (d *dummy) Read(name string, off int64, dst []byte) error {
+	t, ok := d.by[name]
+	if !ok {
+		return missing(name)
+	}
+	if err := inRange(name, off, len(dst), t.Size()); err != nil {
+		return err
+	}
+	var word [8]byte
+	i := uint64(off / 8)
+	if skip := int(off % 8); skip > 0 {
+		binary.LittleEndian.PutUint64(word[:], t.word(i))
+		n := copy(dst, word[skip:])
+		dst, i = dst[n:], i+1
+	}
+	for ; len(dst) >= 8; dst, i = dst[8:], i+1 {
+		binary.LittleEndian.PutUint64(dst, t.word(i))
+	}
+	if len(dst) > 0 {
+		binary.LittleEndian.PutUint64(word[:], t.word(i))
+		copy(dst, word[:])
+	}
+	return nil
+}
+
+// word is the i-th 8 bytes: SplitMix64 of a counter.
+func (t *dummyTensor) word(i uint64) uint64 {
+	z := t.seed + (i+1)*0x9E3779B97F4A7C15
+	z = (z ^ z>>30) * 0xBF58476D1CE4E5B9
+	z = (z ^ z>>27) * 0x94D049BB133111EB
+	return (z^z>>31)&t.mask | t.base
+}
+
+func (d *dummy) Bytes(string) ([]byte, bool) { return nil, false }
+func (d *dummy) Drop(string)                 {}
+func (d *dummy) TotalBytes() int64           { return d.total }
+func (d *dummy) Close() error                { return nil }

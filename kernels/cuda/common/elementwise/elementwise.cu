@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Family elementwise: each output element is a function of a few inputs. Arrays are flat [rows * n] of less than 2^32 elements,
+// whose real length count gives; a thread computes four consecutive ones, as one 16-byte vector unless they end early.
+
+#include "copy/vector.cuh"
+#include "epilogue/act.cuh"
+#include "step.cuh"
+
+__device__ __forceinline__ uint32_t thread() { return blockIdx.x * blockDim.x + threadIdx.x; }
+
+__device__ __forceinline__ uint32_t length(const int32_t* count, int n) { return uint32_t(*count) * uint32_t(n); }
+
+// four are the thread's elements of an array of total.
+__device__ __forceinline__ vec<float, 4> four(const float* x, uint32_t total) {
+  const uint32_t i = thread() * 4;
+  return i + 4 <= total ? load<4>(x + i) : load_some<4>(x + i, i < total ? int(total - i) : 0);
+}
+
+// map4 writes y[i] = f(i, j) for them; j counts from 0.
+template <class F>
+__device__ __forceinline__ void map4(float* y, uint32_t total, F f) {
+  const uint32_t i = thread() * 4;
+  if (i >= total) return;
+  vec<float, 4> v;
+#pragma unroll
+  for (int j = 0; j < 4; j++) v.at[j] = f(min(i + j, total - 1), j);
+  if (i + 4 <= total) {
+    store(y + i, v);
+  } else {
+#pragma unroll
+    for (int j = 0; j < 3; j++)
+      if (i + j < total) y[i + j] = v.at[j];
+  }
+}
+
+// x += y
+extern "C" __global__ void add(const int32_t* __restrict__ count,  // [1] rows of this step
+                               float* __restrict__ x,              // [rows, n]
+                               const float* __restrict__ y,        // [rows, n]
+                               int32_t n) {
+  begin();
+  const uint32_t total = length(count, n);
+  const vec<float, 4> a = four(x, total), b = four(y, total);
+  map4(x, total, [&](uint32_t, int j) { return a.at[j] + b.at[j]; });
+}
+
+// y = act(g) * u
+#define GLU(ACT)                                                                              \
+  extern "C" __global__ void glu_##ACT(const int32_t* __restrict__ count, /* [1] rows */      \
+                                       const float* g,                    /* [rows, n] */     \
+                                       const float* u,                    /* [rows, n] */     \
+                                       float* y,                          /* [rows, n] */     \
+                                       int32_t n) {                                           \
+    begin();                                                                                  \
+    const uint32_t total = length(count, n);                                                \
+    const vec<float, 4> a = four(g, total), b = four(u, total);                               \
+    map4(y, total, [&](uint32_t, int j) { return act::ACT::of(a.at[j]) * b.at[j]; });          \
+  }
+
+GLU(silu)
+GLU(gelu_tanh)
+
+// x *= act(g), each g for n/m consecutive x
+#define GATE(ACT)                                                                             \
+  extern "C" __global__ void gate_##ACT(const int32_t* __restrict__ count, /* [1] rows */     \
+                                        float* __restrict__ x,             /* [rows, n] */    \
+                                        const float* __restrict__ g,       /* [rows, m] */    \
+                                        int32_t n, int32_t m) {                               \
+    begin();                                                                                  \
+    const uint32_t total = length(count, n);                                                \
+    const uint32_t per = uint32_t(n) / uint32_t(m);                                                                    \
+    const vec<float, 4> a = four(x, total);                                                   \
+    map4(x, total, [&](uint32_t i, int j) { return a.at[j] * act::ACT::of(g[i / per]); });     \
+  }
+
+GATE(sigmoid)
+GATE(silu)
+GATE(softplus)
+
+// Parts each group of a+b elements.
+extern "C" __global__ void split(const int32_t* __restrict__ count,  // [1] rows of this step
+                                 const float* __restrict__ x,        // [rows, groups*(a+b)]
+                                 float* __restrict__ y0,             // [rows, groups*a]
+                                 float* __restrict__ y1,             // [rows, groups*b]
+                                 uint32_t groups, uint32_t a, uint32_t b) {
+  begin();
+  const uint32_t total = length(count, groups * (a + b)), i = thread() * 4;
+  const vec<float, 4> v = four(x, total);
+  auto place = [&](uint32_t i) {
+    const uint32_t group = i / uint32_t(a + b), at = i % uint32_t(a + b);
+    return at < a ? y0 + group * a + at : y1 + group * b + (at - a);
+  };
+  if (a % 4 == 0 && b % 4 == 0) {
+    if (i < total) store(place(i), v);
+  } else {
+#pragma unroll
+    for (int j = 0; j < 4; j++)
+      if (i + j < total) *place(i + j) = v.at[j];
+  }
+}
+
+// y[i] = x[out_rows[i]]. Grid: n/1024, outs.
+extern "C" __global__ void gather_rows(const int32_t* __restrict__ outs,      // [1] outputs of this step
+                                       const float* __restrict__ x,           // [rows, n]
+                                       const int32_t* __restrict__ out_rows,  // [outs]
+                                       float* __restrict__ y,                 // [outs, n]
+                                       int32_t n) {
+  begin();
+  const int row = blockIdx.y, at = int(thread()) * 4;
+  if (row >= *outs) return;
+  const float* from = x + int64_t(out_rows[row]) * n;
+  float* to = y + int64_t(row) * n;
+  if (n % 4 == 0) {
+    if (at < n) store(to + at, load<4>(from + at));
+  } else {
+    for (int i = at; i < at + 4 && i < n; i++) to[i] = from[i];
+  }
+}
+
+// x *= 1 + beta*ln(1+floor(p/period))
+extern "C" __global__ void position_scale(const int32_t* __restrict__ count,      // [1] rows of this step
+                                          const int32_t* __restrict__ positions,  // [rows]
+                                          float* __restrict__ x,                  // [rows, n]
+                                          int32_t n, float beta, int32_t period) {
+  begin();
+  const uint32_t total = length(count, n);
+  const vec<float, 4> a = four(x, total);
+  map4(x, total, [&](uint32_t i, int j) { return a.at[j] * fmaf(beta, logf(float(1 + positions[i / uint32_t(n)] / period)), 1.0f); });
+}
+
+// g = -exp(a_log)*softplus(a+dt_bias), beta = sigmoid(b)
+extern "C" __global__ void delta_gates(const int32_t* __restrict__ count,  // [1] rows of this step
+                                       const float* __restrict__ a,        // [rows, h]
+                                       const float* __restrict__ b,        // [rows, h]
+                                       const float* __restrict__ a_log,    // [h]
+                                       const float* __restrict__ dt_bias,  // [h]
+                                       float* __restrict__ g,              // [rows, h] log of the decay
+                                       float* __restrict__ beta,           // [rows, h]
+                                       int32_t h) {
+  begin();
+  const uint32_t total = length(count, h);
+  const vec<float, 4> u = four(a, total), v = four(b, total);
+  map4(g, total, [&](uint32_t i, int j) { return -expf(a_log[i % uint32_t(h)]) * act::softplus::of(u.at[j] + dt_bias[i % uint32_t(h)]); });
+  map4(beta, total, [&](uint32_t, int j) { return act::sigmoid::of(v.at[j]); });
+}

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// What the kernels of linear do with their dot products. They come in pairs, and a pair is the unit of work: two neighbouring
+// outputs, or gate and up of one output.
+//
+//	pairs()             how many there are
+//	row(p, i, K)        row i of w, 0 or 1, of pair p; any row where there is none
+//	put(r, p, a, b)     takes the pair's dot products with row r of x
+#pragma once
+
+#include "epilogue/act.cuh"
+#include "step.cuh"
+
+// stored writes y = dot + bias, or adds that to y.
+template <class T, bool Add>
+struct stored {
+  const T* w;         // [N, K]
+  const float* bias;  // [N], or null
+  float* y;           // [R, N]
+  int N;
+
+  __device__ int pairs() const { return ceil_div(N, 2); }
+  __device__ const T* row(int p, int i, int K) const { return w + int64_t(min(2 * p + i, N - 1)) * K; }
+  __device__ void put(int r, int p, float a, float b) const {
+    one(r, 2 * p, a);
+    if (2 * p + 1 < N) one(r, 2 * p + 1, b);
+  }
+  __device__ void one(int r, int n, float v) const {
+    if (bias) v += bias[n];
+    float* out = y + int64_t(r) * N + n;
+    *out = Add ? *out + v : v;
+  }
+};
+
+// gated writes y = act(x wgᵀ) * (x wuᵀ).
+template <class T, class Act>
+struct gated {
+  const T *wg, *wu;  // [N, K]
+  float* y;          // [R, N]
+  int N;
+
+  __device__ int pairs() const { return N; }
+  __device__ const T* row(int p, int i, int K) const { return (i ? wu : wg) + int64_t(min(p, N - 1)) * K; }
+  __device__ void put(int r, int p, float g, float u) const { y[int64_t(r) * N + p] = Act::of(g) * u; }
+};
