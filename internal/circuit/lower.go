@@ -30,22 +30,32 @@ type Options struct {
 
 // Lower makes the plan for steps within o.Limits. Before anything else it checks the checkpoint's tensors.
 func (in *Instance) Lower(lib *Library, cat Catalog, o Options) (*plan.Plan, error) {
+	p, _, err := in.LowerWired(lib, cat, o)
+	return p, err
+}
+
+// Wire says which edges of the instance a launch's buffer argument carries, before and after the launch; "" none.
+type Wire struct{ In, Out string }
+
+// LowerWired is Lower that also tells, for each launch, the wires of its buffer arguments by parameter: two plans of an
+// instance name the same values alike, however they fuse and share memory.
+func (in *Instance) LowerWired(lib *Library, cat Catalog, o Options) (*plan.Plan, []map[string]Wire, error) {
 	class := lib.Tree.Classes[o.Class]
 	if class == nil || len(lib.Rules[o.Class]) == 0 {
-		return nil, diag.Errorf(diag.Unsupported, "hardware class %q has no lowering rules", o.Class)
+		return nil, nil, diag.Errorf(diag.Unsupported, "hardware class %q has no lowering rules", o.Class)
 	}
 	if o.Compute != Float32 && o.Compute != Declared {
-		return nil, diag.Errorf(diag.Invalid, "compute is %q; it is %s or %s", o.Compute, Float32, Declared).For("compute")
+		return nil, nil, diag.Errorf(diag.Invalid, "compute is %q; it is %s or %s", o.Compute, Float32, Declared).For("compute")
 	}
 	if o.KV == tensor.None {
 		o.KV, _ = tensor.ParseDType(class.Defaults.KV)
 	}
 	if l := o.Limits; l.Rows < 1 || l.Seqs < 1 || l.Outs < 1 || l.PageSize < 1 || l.Pages < 1 {
-		return nil, diag.Errorf(diag.Internal, "limits %+v", l)
+		return nil, nil, diag.Errorf(diag.Internal, "limits %+v", l)
 	}
 	found, err := in.resolve(cat)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	in = in.withPolicy(found, o.Compute)
 	settings := map[string]string{"fuse": "on"}
@@ -55,24 +65,24 @@ func (in *Instance) Lower(lib *Library, cat Catalog, o Options) (*plan.Plan, err
 	groups, err := fuse(in, lib.Rules[o.Class], settings, found, o)
 	if err != nil {
 		if class.Partial {
-			return nil, diag.Errorf(diag.Unsupported, "hardware class %s is partial, its kernels compute %s only: %w", o.Class, strings.Join(class.Ops(), ", "), err)
+			return nil, nil, diag.Errorf(diag.Unsupported, "hardware class %s is partial, its kernels compute %s only: %w", o.Class, strings.Join(class.Ops(), ", "), err)
 		}
-		return nil, diag.Errorf(diag.CodeOf(err), "circuit %s on class %s: %w", in.Name(), o.Class, err)
+		return nil, nil, diag.Errorf(diag.CodeOf(err), "circuit %s on class %s: %w", in.Name(), o.Class, err)
 	}
 	w := &lowering{in: in, o: o, found: found, groups: groups, weights: map[string]int{}, states: map[int]int{}, consts: map[int]int{},
 		p: &plan.Plan{Circuit: in.Name(), Part: in.Part, Class: o.Class, Compute: o.Compute, KV: o.KV, Limits: o.Limits, Dims: in.Dims}}
 	if err := w.buffers(); err != nil {
-		return nil, diag.Errorf(diag.Internal, "circuit %s on class %s: %w", in.Name(), o.Class, err)
+		return nil, nil, diag.Errorf(diag.Internal, "circuit %s on class %s: %w", in.Name(), o.Class, err)
 	}
 	for i := range groups {
 		if err := w.launch(i); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
 	if err := w.p.Verify(); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return w.p, checkManifest(w.p, class)
+	return w.p, w.wires, checkManifest(w.p, class)
 }
 
 // withPolicy is a copy whose nodes have the attribute compute that the policy gives their weights.
@@ -108,6 +118,7 @@ type lowering struct {
 	found  []stored
 	groups []*group
 	p      *plan.Plan
+	wires  []map[string]Wire
 
 	bufferOf []int          // of each edge
 	weights  map[string]int // layout and sources → index
@@ -319,6 +330,7 @@ func (w *lowering) launch(i int) error {
 	}
 	l.Attrs, _ = launchAttrs(g.rule, w.in, g.nodes)
 	l.Grid = g.rule.kernel.Expressions()
+	wires := map[string]Wire{}
 	for j := range g.rule.kernel.Args {
 		a := &g.rule.kernel.Args[j]
 		arg := plan.Arg{Param: a.Name}
@@ -346,6 +358,7 @@ func (w *lowering) launch(i int) error {
 			}
 			if there = ok; there {
 				arg.Kind, arg.Index, arg.Access = plan.ArgBuffer, w.bufferOf[e], access(a.Access)
+				wires[a.Name] = w.wire(g, a)
 			}
 		}
 		if there {
@@ -355,7 +368,19 @@ func (w *lowering) launch(i int) error {
 		}
 	}
 	w.p.Launches = append(w.p.Launches, l)
+	w.wires = append(w.wires, wires)
 	return nil
+}
+
+// wire names the edges of a buffer argument.
+func (w *lowering) wire(g *group, a *kernel.Arg) (x Wire) {
+	if e, ok := g.vars.edges[a.Name]; ok && a.Access != "out" {
+		x.In = w.in.Edges[e].Name
+	}
+	if e, ok := g.output(a.Name); ok && a.Access != "in" {
+		x.Out = w.in.Edges[e].Name
+	}
+	return x
 }
 
 func access(s string) plan.Access {

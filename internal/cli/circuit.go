@@ -20,11 +20,11 @@ import (
 )
 
 // newCircuitCmd is `met circuit`: what a checkpoint becomes, without running it.
-func newCircuitCmd() *cobra.Command {
+func newCircuitCmd(env environment) *cobra.Command {
 	cmd := &cobra.Command{Use: "circuit", Short: "Show what a checkpoint compiles to",
 		Long: `Compiles a checkpoint and prints the result. <model> is a folder, a .gguf file, or a bare config.json, for which the
 circuit invents the tensors.`, RunE: group}
-	cmd.AddCommand(newCircuitShowCmd(), newCircuitDisplayCmd(), newCircuitPlanCmd(), newCircuitMemoryCmd())
+	cmd.AddCommand(newCircuitShowCmd(), newCircuitDisplayCmd(), newCircuitPlanCmd(), newCircuitMemoryCmd(), newCircuitDiffCmd(env))
 	return cmd
 }
 

@@ -19,7 +19,7 @@ const llamaConfig = `{
 
 // runCircuit is `met circuit args…`.
 func runCircuit(args ...string) (string, error) {
-	cmd := newCircuitCmd()
+	cmd := newCircuitCmd(environment{})
 	var out bytes.Buffer
 	cmd.SetOut(&out)
 	cmd.SetErr(&out)

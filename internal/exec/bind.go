@@ -51,7 +51,7 @@ func (b *binder) bind(p *plan.Plan) (bucket, error) {
 		k.launches[i] = bound
 	}
 	logits := p.Buffers[p.Logits]
-	k.logitBuf, k.logitOff = b.arena, logits.Offset
+	k.arena, k.logitOff = b.arena, logits.Offset
 	elems := logits.Axes.Shape().Elems()
 	if h, ok := b.arena.(gpu.HostBuffer); ok {
 		k.logits, k.direct = h.Float32s()[logits.Offset/4:][:elems], true

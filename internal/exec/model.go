@@ -48,7 +48,7 @@ type bucket struct {
 	ran      bool       // launches have run one by one
 	logits   []float32  // [outs, vocab]: the buffer itself if direct, else a copy
 	direct   bool       // the device's memory is the host's
-	logitBuf gpu.Buffer
+	arena    gpu.Buffer
 	logitOff int64
 }
 
@@ -143,7 +143,7 @@ func (m *Model) Run(s *Step) ([][]float32, error) {
 	}
 	n := len(s.OutRows)
 	if m.fetched != nil && n > 0 {
-		if err := m.fetched.Download(b.logitBuf, b.logitOff, int64(4*n*m.limits.Vocab)); err != nil {
+		if err := m.fetched.Download(b.arena, b.logitOff, int64(4*n*m.limits.Vocab)); err != nil {
 			return nil, err
 		}
 	}
@@ -179,7 +179,7 @@ func (m *Model) results(b *bucket, n int) ([][]float32, error) {
 	v := m.limits.Vocab
 	if !b.direct && m.fetched == nil {
 		raw := m.raw[:4*n*v]
-		if err := b.logitBuf.Read(b.logitOff, raw); err != nil {
+		if err := b.arena.Read(b.logitOff, raw); err != nil {
 			return nil, err
 		}
 		for i := range n * v {
