@@ -75,9 +75,9 @@ func sources(p *plan.Plan) []string {
 	return out
 }
 
-// TestBitIdenticalRulesNameTheirTest looks for each microtest in the class's device package.
+// TestBitIdenticalRulesNameTheirTest looks for each microtest in the packages of devices.
 func TestBitIdenticalRulesNameTheirTest(t *testing.T) {
-	files, _ := filepath.Glob("../gpu/cpu/*_test.go")
+	files, _ := filepath.Glob("../gpu/*/*_test.go")
 	var src strings.Builder
 	for _, f := range files {
 		b, err := os.ReadFile(f)
@@ -86,9 +86,11 @@ func TestBitIdenticalRulesNameTheirTest(t *testing.T) {
 		}
 		src.Write(b)
 	}
-	for _, r := range lib(t).Rules["cpu"] {
-		if r.Numerics == plan.BitIdentical && !regexp.MustCompile(`func `+r.Microtest+`\(`).MatchString(src.String()) {
-			t.Errorf("rule %s names %s, which is no test of gpu/cpu", r.Name, r.Microtest)
+	for class, rules := range lib(t).Rules {
+		for _, r := range rules {
+			if r.Numerics == plan.BitIdentical && !regexp.MustCompile(`func `+r.Microtest+`\(`).MatchString(src.String()) {
+				t.Errorf("class %s: rule %s names %s, which is no test of a device", class, r.Name, r.Microtest)
+			}
 		}
 	}
 }

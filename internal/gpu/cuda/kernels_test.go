@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package cuda_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/metrale/metrale/internal/kernel"
+	"github.com/metrale/metrale/internal/plan"
+	"github.com/metrale/metrale/internal/tensor"
+)
+
+// TestKernels holds every kernel of the device's class against its reference on the CPU, within the manifest's tolerance; what
+// lies past the step's rows stays as it was.
+func TestKernels(t *testing.T) {
+	gpu, ref := machines(t)
+	all, wants := stories(), map[*story][]map[string][]byte{}
+	var table strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(gpu.class.Kernels)) {
+		k := gpu.class.Kernels[name]
+		if k.Reference == "" {
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			if k.Tolerance == nil {
+				t.Fatal("it states no tolerance")
+			}
+			ran, worst := 0, 0.0
+			for _, s := range all[k.Reference] {
+				if !gpu.plays(s, k) {
+					continue
+				}
+				if wants[s] == nil {
+					wants[s] = ref.run(t, s, nil)
+				}
+				got := gpu.run(t, s, k)
+				for i, p := range s.steps {
+					worst = max(worst, compare(t, s, p, gpu.kernelOf(p, k).Tolerance, got[i], wants[s][i]))
+				}
+				ran++
+			}
+			if ran == 0 {
+				t.Error("no story fits it")
+			}
+			fmt.Fprintf(&table, "%-24s %3d stories, worst error %.2f of the tolerance\n", name, ran, worst)
+		})
+	}
+	t.Logf("%s\n%s", gpu.dev.Info().Name, table.String())
+}
+
+// plays says whether the class's kernels, k among them, take all steps of a story.
+func (m *machine) plays(s *story, k *kernel.Kernel) bool {
+	return !slices.ContainsFunc(s.steps, func(p *step) bool {
+		x := m.kernelOf(p, k)
+		return x == nil || refuses(x, p) != nil
+	})
+}
+
+// compare gives the largest error as a share of the tolerance, and faults what is beyond.
+func compare(t *testing.T, s *story, p *step, tol *kernel.Tolerance, got, want map[string][]byte) (worst float64) {
+	t.Helper()
+	for _, a := range p.arrays {
+		g, ok := got[a.param]
+		if !ok {
+			continue
+		}
+		w := want[a.param]
+		real := 4 * p.counts[a.axes[0].Name] * int(a.axes[1:].Shape().Elems())
+		if !bytes.Equal(g[real:], a.data[real:]) {
+			t.Errorf("%s: %s is written past the step's %s", s.name, a.param, a.axes[0].Name)
+		}
+		for at := 0; at < real; at += 4 {
+			x, y := binary.LittleEndian.Uint32(g[at:]), binary.LittleEndian.Uint32(w[at:])
+			if a.dtype == tensor.I32 {
+				if x != y {
+					t.Errorf("%s: %s[%d] is %d, the reference's %d", s.name, a.param, at/4, int32(x), int32(y))
+					return math.Inf(1)
+				}
+				continue
+			}
+			u, v := float64(math.Float32frombits(x)), float64(math.Float32frombits(y))
+			allowed := tol.Abs + tol.Rel*math.Abs(v)
+			if d := math.Abs(u - v); !(d <= allowed) {
+				t.Errorf("%s: %s[%d] is %v, the reference's %v, off by %.3g where %.3g is allowed", s.name, a.param, at/4, u, v, d, allowed)
+				return math.Inf(1)
+			} else if d > 0 {
+				worst = max(worst, d/allowed)
+			}
+		}
+	}
+	return worst
+}
+
+// floats are the real rows of what a step wrote.
+func (p *step) floats(wrote map[string][]byte, param string) []float32 {
+	for _, a := range p.arrays {
+		if a.param != param {
+			continue
+		}
+		out := make([]float32, p.counts[a.axes[0].Name]*int(a.axes[1:].Shape().Elems()))
+		for i := range out {
+			out[i] = math.Float32frombits(binary.LittleEndian.Uint32(wrote[param][4*i:]))
+		}
+		return out
+	}
+	return nil
+}
+
+func sameBits(t *testing.T, what string, got, want []float32) {
+	t.Helper()
+	for i := range want {
+		if math.Float32bits(got[i]) != math.Float32bits(want[i]) {
+			t.Errorf("%s: element %d is %v (%#x), want the bits of %v (%#x)", what, i, got[i], math.Float32bits(got[i]), want[i], math.Float32bits(want[i]))
+			return
+		}
+	}
+}
+
+// alone is the story with only one row in its last step.
+func (s *story) alone(row int) *story {
+	c := *s
+	c.steps = slices.Clone(s.steps)
+	last := *s.steps[len(s.steps)-1]
+	full := last.limits.Rows
+	last.limits.Rows = 1
+	last.counts = maps.Clone(last.counts)
+	last.counts[plan.Rows] = 1
+	last.arrays = nil
+	for _, a := range s.steps[len(s.steps)-1].arrays {
+		b := *a
+		rowwise := a.axes[0].Name == plan.Rows || a.kind == kernel.StepArg && a.axes[0].Size == full && a.param != "block_table"
+		switch {
+		case a.param == "head":
+			b.data = slices.Clone(a.data)
+			binary.LittleEndian.PutUint32(b.data, 1)
+		case rowwise:
+			n := int64(len(a.data)) / full
+			b.data = a.data[int64(row)*n : int64(row+1)*n]
+			b.axes = slices.Clone(a.axes)
+			b.axes[0].Size = 1
+		}
+		last.arrays = append(last.arrays, &b)
+	}
+	c.steps[len(c.steps)-1] = &last
+	return &c
+}
+
+// TestRowsDoNotMeet: a row has the same bits alone as among others, whichever kernel computes it. Kernels whose rules say
+// bit_identical for other row counts than their reference rule's are held to that here.
+func TestRowsDoNotMeet(t *testing.T) {
+	gpu, _ := machines(t)
+	all := stories()
+	for _, name := range slices.Sorted(maps.Keys(gpu.class.Kernels)) {
+		k := gpu.class.Kernels[name]
+		for _, s := range all[k.Reference] {
+			last := s.steps[len(s.steps)-1]
+			n := last.counts[plan.Rows]
+			recurrent := slices.ContainsFunc(last.arrays, func(a *array) bool { return a.param == "cu_rows" })
+			gathers := slices.ContainsFunc(last.arrays, func(a *array) bool { return a.axes[0].Name == plan.Outs })
+			if n < 2 || recurrent || gathers || !gpu.plays(s, k) {
+				continue
+			}
+			got := gpu.run(t, s, k)[len(s.steps)-1]
+			for _, row := range []int{0, n / 2, n - 1} {
+				one := s.alone(row)
+				p := one.steps[len(one.steps)-1]
+				alone := gpu.run(t, one, nil)[len(one.steps)-1]
+				for param := range alone {
+					width := len(p.floats(alone, param))
+					sameBits(t, fmt.Sprintf("%s of %s: row %d of %s", k.Name, s.name, row, param), last.floats(got, param)[row*width:][:width], p.floats(alone, param))
+				}
+			}
+		}
+	}
+}
+
+// TestChunksDoNotMatter: a sequence's rows have the same bits in one step as in several.
+func TestChunksDoNotMatter(t *testing.T) {
+	gpu, _ := machines(t)
+	for name, make_ := range map[string]func(steps [][]int) *story{
+		"conv":       func(steps [][]int) *story { return convStory(40, 4, "silu", steps) },
+		"delta_rule": func(steps [][]int) *story { return deltaStory(1, 2, 32, 24, steps) },
+	} {
+		whole := make_([][]int{{7}})
+		want := whole.steps[0].floats(gpu.run(t, whole, nil)[0], "y")
+		cut := make_([][]int{{1}, {4}, {2}})
+		at := 0
+		for i, p := range cut.steps { // the same rows
+			for _, a := range p.arrays {
+				for _, b := range whole.steps[0].arrays {
+					if a.param != b.param {
+						continue
+					} else if n := 4 * int(a.axes[1:].Shape().Elems()); a.axes[0].Name == plan.Rows && a.access == plan.In {
+						copy(a.data, b.data[at*n:(at+p.counts[plan.Rows])*n])
+					} else if a.kind == kernel.WeightArg {
+						a.data = b.data
+					}
+				}
+			}
+			at += p.counts[plan.Rows]
+			cut.steps[i] = p
+		}
+		var got []float32
+		for i, wrote := range gpu.run(t, cut, nil) {
+			got = append(got, cut.steps[i].floats(wrote, "y")...)
+		}
+		sameBits(t, name, got, want)
+	}
+}
+
+// part is a launch whose arrays come from another story's step, some under other names, some with other bytes.
+func part(s *story, p *step, name string, names map[string]string, data map[string][]byte) *story {
+	c := &story{name: s.name + " by " + name, limits: s.limits, states: map[string]*array{}}
+	q := &step{kernel: name, limits: p.limits, counts: p.counts, attrs: p.attrs}
+	for to, from := range names {
+		for _, a := range p.arrays {
+			if a.param != from {
+				continue
+			}
+			b := *a
+			b.param, b.access = to, plan.In
+			if d, ok := data[to]; ok {
+				b.data = d
+			}
+			q.arrays = append(q.arrays, &b)
+		}
+	}
+	c.steps = []*step{q}
+	return c
+}
+
+// access says how the part's kernel uses some of its arrays, which start as poison unless they are read.
+func (s *story) access(a plan.Access, params ...string) *story {
+	for _, x := range s.steps[0].arrays {
+		if slices.Contains(params, x.param) {
+			if x.access = a; a == plan.Out {
+				x.data = bytes.Repeat([]byte{0xff}, len(x.data))
+			}
+		}
+	}
+	return s
+}
+
+// TestFusedKernelsGiveTheBitsOfTheirParts: what the rules call bit_identical.
+func TestFusedKernelsGiveTheBitsOfTheirParts(t *testing.T) {
+	gpu, _ := machines(t)
+	all := stories()
+	run := func(s *story) map[string][]byte { return gpu.run(t, s, nil)[0] }
+	chains := map[string]func(s *story, p *step) map[string][]byte{
+		"linear_add": func(s *story, p *step) map[string][]byte {
+			d := run(part(s, p, "linear", map[string]string{"head": "head", "x": "x", "w": "w", "bias": "bias", "y": "y"}, nil).access(plan.Out, "y"))["y"]
+			y := run(part(s, p, "add", map[string]string{"head": "head", "x": "y", "y": "y"}, map[string][]byte{"y": d}).access(plan.InOut, "x"))["x"]
+			return map[string][]byte{"y": y}
+		},
+		"linear_glu": func(s *story, p *step) map[string][]byte {
+			linear := func(w string) []byte {
+				return run(part(s, p, "linear", map[string]string{"head": "head", "x": "x", "w": w, "y": "y"}, nil).access(plan.Out, "y"))["y"]
+			}
+			return run(part(s, p, "glu", map[string]string{"head": "head", "g": "y", "u": "y", "y": "y"}, map[string][]byte{"g": linear("wg"), "u": linear("wu")}).access(plan.Out, "y"))
+		},
+		"add_rms_norm": func(s *story, p *step) map[string][]byte {
+			x := run(part(s, p, "add", map[string]string{"head": "head", "x": "x", "y": "d"}, nil).access(plan.InOut, "x"))["x"]
+			y := run(part(s, p, "rms_norm", map[string]string{"head": "head", "x": "x", "w": "w", "y": "y"}, map[string][]byte{"x": x}).access(plan.Out, "y"))["y"]
+			return map[string][]byte{"x": x, "y": y}
+		},
+	}
+	for _, name := range slices.Sorted(maps.Keys(gpu.class.Kernels)) {
+		k := gpu.class.Kernels[name]
+		chain := chains[k.Reference]
+		for _, s := range all[k.Reference] {
+			if chain == nil || !gpu.plays(s, k) {
+				continue
+			}
+			p := s.steps[0]
+			got, want := gpu.run(t, s, k)[0], chain(s, p)
+			for param := range got {
+				sameBits(t, fmt.Sprintf("%s of %s: %s", name, s.name, param), p.floats(got, param), p.floats(want, param))
+			}
+		}
+	}
+}

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package cuda_test
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/metrale/metrale/internal/plan"
+	"github.com/metrale/metrale/internal/tensor"
+)
+
+// span is rows [lo, hi) of a sequence.
+type span struct{ seq, lo, hi int }
+
+// paging is where a story's sequences keep their tokens: rows of a step, its slots, block table and so on.
+type paging struct {
+	pages int       // of the pool
+	table [][]int32 // [seq]
+}
+
+// page gives sequences of at most the given lengths their pages, in no order.
+func (s *story) page(lengths ...int) *paging {
+	size := int(s.limits.PageSize)
+	g := &paging{pages: 2}
+	for _, n := range lengths {
+		g.pages += (n + size - 1) / size
+	}
+	perm := s.rng.Perm(g.pages)
+	for _, n := range lengths {
+		var t []int32
+		for range (n + size - 1) / size {
+			t = append(t, int32(perm[0]))
+			perm = perm[1:]
+		}
+		g.table = append(g.table, t)
+	}
+	return g
+}
+
+// rowsOf counts the spans' rows.
+func rowsOf(spans []span) (n int) {
+	for _, x := range spans {
+		n += x.hi - x.lo
+	}
+	return n
+}
+
+// place adds the fields that say where the spans' rows are: slots for appending, else what attention reads. Pages behind a
+// window are gone.
+func (p *step) place(g *paging, spans []span, window int, appending bool) *step {
+	var slots, positions, seqs []int32
+	size, stride := int(p.limits.PageSize), int(p.limits.Pages)
+	table := make([]int32, int(p.limits.Seqs)*stride)
+	for i := range table {
+		table[i] = -1 << 30
+	}
+	for i, x := range spans {
+		for at := x.lo; at < x.hi; at++ {
+			slots = append(slots, g.table[x.seq][at/size]*int32(size)+int32(at%size))
+			positions, seqs = append(positions, int32(at)), append(seqs, int32(i))
+		}
+		gone := 0
+		if window > 0 {
+			gone = max(0, x.lo-window+1) / size
+		}
+		copy(table[i*stride+gone:], g.table[x.seq][gone:])
+	}
+	n := int(p.limits.Rows)
+	if appending {
+		return p.ints("slots", n, slots)
+	}
+	p.ints("positions", n, positions).ints("row_seq", n, seqs).ints("block_table", len(table), table)
+	p.arrays[len(p.arrays)-1].axes = plan.Axes{{Name: plan.Seqs, Size: p.limits.Seqs}, {Name: "pages", Size: p.limits.Pages}}
+	return p
+}
+
+// attention is a configuration that stories of attention share.
+type attention struct {
+	heads, kv, kd, vd, window int
+	softcap                   float64
+	sinks                     bool
+	dtype                     tensor.DType
+}
+
+// step appends the spans' keys and values and attends over them.
+func (c attention) step(s *story, g *paging, spans []span) {
+	n := rowsOf(spans)
+	pools := func(p *step, access plan.Access) *step {
+		return p.state(s, "k_pool", access, c.dtype, g.pages, true, c.kv*c.kd).state(s, "v_pool", access, c.dtype, g.pages, true, c.kv*c.vd).
+			attr("kv_heads", c.kv).attr("head_dim", c.kd).attr("v_dim", c.vd)
+	}
+	pools(s.step("kv_append", n, len(spans), 1).in(s, "k", rows, c.kv*c.kd, s.normal).in(s, "v", rows, c.kv*c.vd, s.normal).place(g, spans, 0, true), plan.InOut)
+	p := pools(s.step("attention", n, len(spans), 1).in(s, "q", rows, c.heads*c.kd, s.normal).place(g, spans, c.window, false), plan.In)
+	if c.sinks {
+		p.weight(s, "sinks", tensor.F32, 1, c.heads)
+	}
+	p.out(s, "y", rows, c.heads*c.vd).attr("heads", c.heads).attr("scale", 1/math.Sqrt(float64(c.kd))).attr("window", c.window).attr("softcap", c.softcap)
+}
+
+// story has three sequences: prompts in chunks beside each other, then one row each.
+func (c attention) story() *story {
+	s := newStory(fmt.Sprintf("attention/%v/%d:%d/%dx%d/window %d, softcap %v, sinks %v", c.dtype, c.heads, c.kv, c.kd, c.vd, c.window, c.softcap, c.sinks), 40, 3, 1)
+	g := s.page(70, 9, 33)
+	c.step(s, g, []span{{0, 0, 30}, {1, 0, 3}})
+	c.step(s, g, []span{{0, 30, 69}, {2, 0, 1}})
+	c.step(s, g, []span{{1, 3, 8}, {0, 69, 70}, {2, 1, 33}})
+	c.step(s, g, []span{{1, 8, 9}})
+	return s
+}
+
+func attentionStories() (list []*story) {
+	for _, c := range []attention{
+		{heads: 4, kv: 2, kd: 64, vd: 64, dtype: tensor.BF16},
+		{heads: 4, kv: 2, kd: 64, vd: 64, dtype: tensor.F16},
+		{heads: 4, kv: 4, kd: 32, vd: 32, dtype: tensor.F32},
+		{heads: 5, kv: 1, kd: 128, vd: 128, dtype: tensor.BF16, sinks: true},
+		{heads: 8, kv: 1, kd: 24, vd: 16, window: 20, dtype: tensor.F32},
+		{heads: 2, kv: 1, kd: 16, vd: 24, softcap: 5, dtype: tensor.F32, sinks: true},
+		{heads: 3, kv: 3, kd: 10, vd: 6, window: 33, dtype: tensor.BF16},
+		{heads: 2, kv: 1, kd: 192, vd: 128, window: 8, dtype: tensor.BF16},
+		{heads: 2, kv: 1, kd: 256, vd: 256, dtype: tensor.F16},
+		{heads: 2, kv: 2, kd: 64, vd: 300, dtype: tensor.F32},
+		{heads: 1, kv: 1, kd: 512, vd: 512, dtype: tensor.BF16},
+	} {
+		list = append(list, c.story())
+	}
+	// One sequence that is longer than all warps' first chunks.
+	long := attention{heads: 2, kv: 1, kd: 32, vd: 32, dtype: tensor.BF16}
+	s := newStory("attention/long", 317, 1, 1)
+	g := s.page(318)
+	long.step(s, g, []span{{0, 0, 317}})
+	long.step(s, g, []span{{0, 317, 318}})
+	return append(list, s)
+}
+
+// sequences adds the fields of a step whose sequences have these numbers of rows; sequence i has slot 2-i%3, and starts fresh in
+// its first step.
+func (p *step) sequences(counts []int, first bool) *step {
+	var cu, slots, fresh []int32
+	at := int32(0)
+	for i, n := range counts {
+		cu, slots, fresh = append(cu, at), append(slots, int32(2-i%3)), append(fresh, 0)
+		if first {
+			fresh[i] = 1
+		}
+		at += int32(n)
+	}
+	n := int(p.limits.Seqs)
+	return p.ints("cu_rows", n+1, append(cu, at)).ints("state_slot", n, slots).ints("fresh", n, fresh)
+}
+
+func sum(list []int) (n int) {
+	for _, x := range list {
+		n += x
+	}
+	return n
+}
+
+func most(steps [][]int) (rows, seqs int) {
+	for _, c := range steps {
+		rows, seqs = max(rows, sum(c)), max(seqs, len(c))
+	}
+	return rows, seqs
+}
+
+// convStory has steps of so many rows of each sequence.
+func convStory(channels, kernel int, act string, steps [][]int) *story {
+	r, q := most(steps)
+	s := newStory(fmt.Sprint("conv/", act, "/", channels, "x", kernel), r, q, 1)
+	w := s.stored(tensor.F32, channels*kernel, 1)
+	for i, c := range steps {
+		p := s.step("conv", sum(c), len(c), 1).in(s, "x", rows, channels, s.normal).weight(s, "w", tensor.F32, 1, channels, kernel).
+			state(s, "state", plan.InOut, tensor.F32, 3, false, channels, kernel-1).sequences(c, i == 0).out(s, "y", rows, channels).
+			attr("kernel", kernel).attr("act", act)
+		p.arrays[2].data = w
+	}
+	return s
+}
+
+// deltaStory has normalised keys and queries, decays and strengths as models have them.
+func deltaStory(kh, vh, kd, vd int, steps [][]int) *story {
+	r, q := most(steps)
+	s := newStory(fmt.Sprint("delta_rule/", kh, ":", vh, "/", kd, "x", vd), r, q, 1)
+	unit := func() float32 { return s.normal() / float32(math.Sqrt(float64(kd))) }
+	for i, c := range steps {
+		s.step("delta_rule", sum(c), len(c), 1).in(s, "q", rows, kh*kd, unit).in(s, "k", rows, kh*kd, unit).in(s, "v", rows, vh*vd, s.normal).
+			in(s, "g", rows, vh, func() float32 { return -s.rng.Float32() }).in(s, "beta", rows, vh, s.rng.Float32).
+			state(s, "state", plan.InOut, tensor.F32, 3, false, vh, kd, vd).sequences(c, i == 0).out(s, "y", rows, vh*vd).
+			attr("k_heads", kh).attr("v_heads", vh).attr("k_dim", kd).attr("v_dim", vd)
+	}
+	return s
+}

@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package cuda_test
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/metrale/metrale/internal/plan"
+	"github.com/metrale/metrale/internal/tensor"
+)
+
+const (
+	rows = plan.Rows
+	outs = plan.Outs
+)
+
+// stories are the launches that kernels are tried on, by the reference kernels of their steps: shapes of models, odd ones, every
+// element type, every attribute.
+func stories() map[string][]*story {
+	all := map[string][]*story{}
+	add := func(s *story) {
+		seen := map[string]bool{}
+		for _, p := range s.steps {
+			if !seen[p.kernel] {
+				seen[p.kernel] = true
+				all[p.kernel] = append(all[p.kernel], s)
+			}
+		}
+	}
+	for _, d := range []tensor.DType{tensor.F32, tensor.BF16, tensor.F16, tensor.Q8_0} {
+		for _, h := range []int{32, 64, 1056} {
+			add(embedStory(h, d))
+		}
+		add(expertsStory(3, 5, 2, 64, 32, d, "silu"))
+		add(linearStory("linear", rows, 3, 24, 64, d, true))
+		add(linearStory("linear", rows, 19, 40, 320, d, false))
+		add(linearStory("linear_add", rows, 2, 9, 96, d, false))
+		add(linearStory("linear_add", rows, 12, 33, 96, d, true))
+		for _, act := range []string{"silu", "gelu_tanh"} {
+			add(gluStory(rows, 1, 17, 64, d, act))
+			add(gluStory(rows, 21, 18, 288, d, act))
+		}
+	}
+	for _, r := range []int{1, 2, 5, 8, 9, 16, 33} {
+		add(linearStory("linear", rows, r, 48, 256, tensor.BF16, r%2 == 0))
+	}
+	add(linearStory("linear", outs, 2, 50, 64, tensor.BF16, false))
+	add(linearStory("linear", rows, 3, 7, 13, tensor.F32, true)) // nothing is aligned
+	add(linearStory("linear", rows, 11, 7, 13, tensor.BF16, true))
+	add(linearStory("linear", rows, 2, 12, 4096, tensor.BF16, false))
+	add(embedStory(30, tensor.BF16))
+	add(expertsStory(11, 8, 4, 96, 40, tensor.BF16, "gelu_tanh"))
+	add(expertsStory(2, 3, 1, 13, 7, tensor.F32, "silu"))
+
+	for _, n := range []int{16, 48, 100, 576, 2048, 30} {
+		for _, r := range []int{1, 5} {
+			add(normStory("rms_norm", rows, r, n, n, true, 0))
+			add(normStory("add_rms_norm", rows, r, n, n, true, 1))
+			add(addStory(rows, r, n))
+			add(elementStory("glu", r, n, n, "silu"))
+			add(elementStory("glu", r, n, n, "gelu_tanh"))
+		}
+		for _, act := range []string{"sigmoid", "silu", "softplus"} {
+			add(elementStory("gate", 3, n, n, act))
+			add(elementStory("gate", 3, 4*n, n, act))
+		}
+		add(gatherStory(7, 3, n))
+	}
+	add(normStory("rms_norm", outs, 2, 64, 64, true, 0))
+	add(normStory("rms_norm", rows, 2, 9000, 9000, false, 0))
+	for _, group := range []int{16, 20, 64, 128, 18} {
+		for _, kernel := range []string{"rms_norm", "add_rms_norm", "l2_norm", "gated_norm"} {
+			add(normStory(kernel, rows, 3, 3*group, group, group != 20, 0))
+		}
+	}
+	add(splitStory(3, 5, 2))
+	add(splitStory(1, 64, 128))
+	add(splitStory(4, 8, 4))
+	add(anglesStory(12, 1.3466, 0, 1, 77, 9000, 131071))
+	add(anglesStory(64, 1, 1000000, 5))
+	for _, style := range []string{"half", "interleaved"} {
+		add(ropeStory(style, 3, 64, 64, 0))
+		add(ropeStory(style, 2, 40, 20, 8))
+		add(ropeStory(style, 5, 128, 96, 32))
+		add(ropeStory(style, 1, 2, 2, 0))
+	}
+	add(positionScaleStory(40))
+	add(gatesStory(24))
+	add(gatesStory(7))
+	for _, s := range attentionStories() {
+		add(s)
+	}
+	for _, s := range routerStories() {
+		add(s)
+	}
+	for _, k := range []int{2, 3, 4} {
+		add(convStory(70, k, "silu", [][]int{{3, 1, 6}, {1, 1, 1}, {2, 5, 0}}))
+	}
+	add(convStory(300, 4, "none", [][]int{{1}, {9}}))
+	for _, c := range []struct{ kh, vh, kd, vd int }{{1, 2, 16, 16}, {2, 4, 128, 128}, {1, 1, 48, 40}, {2, 2, 192, 64}, {1, 3, 256, 33}} {
+		add(deltaStory(c.kh, c.vh, c.kd, c.vd, [][]int{{5, 1}, {1, 3}}))
+	}
+	return all
+}
+
+// newAxisStory is a story of n rows, or of n outs of a few more rows.
+func newAxisStory(name, axis string, n int) *story {
+	if axis == outs {
+		return newStory(name, n+3, 2, n)
+	}
+	return newStory(name, n, 2, 1)
+}
+
+// only is the step of such a story.
+func (s *story) only(kernel, axis string, n int) *step {
+	if axis == outs {
+		return s.step(kernel, n+3, 2, n)
+	}
+	return s.step(kernel, n, 2, 1)
+}
+
+func linearStory(kernel, axis string, r, n, k int, d tensor.DType, bias bool) *story {
+	s := newAxisStory(fmt.Sprint(kernel, "/", d, "/", axis, r, "x", n, "x", k), axis, r)
+	p := s.only(kernel, axis, r).in(s, "x", axis, k, s.normal).weight(s, "w", d, 1/math.Sqrt(float64(k)), n, k)
+	if bias {
+		p.weight(s, "bias", tensor.F32, 1, n)
+	}
+	if kernel == "linear_add" {
+		p.io(s, "y", axis, n, s.normal)
+	} else {
+		p.out(s, "y", axis, n)
+	}
+	p.attr("compute", "f32")
+	return s
+}
+
+func gluStory(axis string, r, n, k int, d tensor.DType, act string) *story {
+	s := newAxisStory(fmt.Sprint("linear_glu/", act, "/", d, "/", r, "x", n, "x", k), axis, r)
+	w := 1 / math.Sqrt(float64(k))
+	s.only("linear_glu", axis, r).in(s, "x", axis, k, s.normal).weight(s, "wg", d, w, n, k).weight(s, "wu", d, w, n, k).out(s, "y", axis, n).
+		attr("compute", "f32").attr("act", act)
+	return s
+}
+
+func embedStory(h int, d tensor.DType) *story {
+	s := newStory(fmt.Sprint("embed/", d, "/", h), 5, 2, 1)
+	s.step("embed", 5, 2, 1).ints("tokens", 7, []int32{0, 39, 7, 7, 12}).weight(s, "w", d, 1, 40, h).out(s, "y", rows, h).attr("scale", 1.5)
+	return s
+}
+
+func expertsStory(r, experts, k, h, i int, d tensor.DType, act string) *story {
+	s := newStory(fmt.Sprint("experts/", act, "/", d, "/", r, "x", h, "x", i), r, 2, 1)
+	var ids []int32
+	for range r {
+		for _, e := range s.rng.Perm(experts)[:k] {
+			ids = append(ids, int32(e))
+		}
+	}
+	s.step("experts", r, 2, 1).in(s, "x", rows, h, s.normal).picks(s, "ids", plan.In, k, ids).in(s, "weights", rows, k, s.rng.Float32).
+		weight(s, "gate_up", d, 1/math.Sqrt(float64(h)), experts, 2*i, h).weight(s, "down", d, 1/math.Sqrt(float64(i)), experts, h, i).
+		out(s, "y", rows, h).attr("k", k).attr("act", act).attr("compute", "f32")
+	return s
+}
+
+func normStory(kernel, axis string, r, n, group int, weight bool, plusOne int) *story {
+	s := newAxisStory(fmt.Sprint(kernel, "/", axis, r, "x", n, "/", group), axis, r)
+	p := s.only(kernel, axis, r)
+	if kernel == "add_rms_norm" {
+		p.io(s, "x", axis, n, s.normal).in(s, "d", axis, n, s.normal)
+	} else {
+		p.in(s, "x", axis, n, s.normal)
+	}
+	if kernel == "gated_norm" {
+		p.in(s, "z", axis, n, s.normal)
+	}
+	if weight && kernel != "l2_norm" || kernel == "gated_norm" {
+		p.weight(s, "w", tensor.F32, 1, group)
+	}
+	p.out(s, "y", axis, n).attr("eps", 1e-6).attr("group", group)
+	switch kernel {
+	case "l2_norm":
+		p.attr("scale", 0.125)
+	case "gated_norm":
+		p.attr("act", []string{"silu", "sigmoid"}[group%3%2])
+	default:
+		p.attr("plus_one", plusOne)
+	}
+	return s
+}
+
+func addStory(axis string, r, n int) *story {
+	s := newAxisStory(fmt.Sprint("add/", r, "x", n), axis, r)
+	s.only("add", axis, r).io(s, "x", axis, n, s.normal).in(s, "y", axis, n, s.normal)
+	return s
+}
+
+// elementStory is glu of n values by n, or gate by m.
+func elementStory(kernel string, r, n, m int, act string) *story {
+	s := newStory(fmt.Sprint(kernel, "/", act, "/", r, "x", n, "/", m), r, 2, 1)
+	p := s.step(kernel, r, 2, 1)
+	if kernel == "glu" {
+		p.in(s, "g", rows, m, s.normal).in(s, "u", rows, n, s.normal).out(s, "y", rows, n)
+	} else {
+		p.io(s, "x", rows, n, s.normal).in(s, "g", rows, m, s.normal)
+	}
+	p.attr("act", act)
+	return s
+}
+
+func gatherStory(r, n, width int) *story {
+	s := newStory(fmt.Sprint("gather_rows/", width), r, 2, n)
+	s.step("gather_rows", r, 2, n).in(s, "x", rows, width, s.normal).ints("out_rows", n+1, []int32{0, 3, 6}).out(s, "y", outs, width)
+	return s
+}
+
+func splitStory(groups, a, b int) *story {
+	s := newStory(fmt.Sprint("split/", groups, "/", a, "/", b), 5, 2, 1)
+	s.step("split", 5, 2, 1).in(s, "x", rows, groups*(a+b), s.normal).out(s, "y0", rows, groups*a).out(s, "y1", rows, groups*b).
+		attr("groups", groups).attr("a", a).attr("b", b)
+	return s
+}
+
+func anglesStory(half int, scale float64, positions ...int32) *story {
+	r := len(positions)
+	s := newStory(fmt.Sprint("rope_angles/", half), r, 2, 1)
+	freq := make([]float32, half)
+	for i := range freq {
+		freq[i] = float32(math.Pow(10000, -float64(i)/float64(half)))
+	}
+	s.step("rope_angles", r, 2, 1).ints("positions", r+2, positions).constant(s, "inv_freq", freq).out(s, "y", rows, 2*half).attr("scale", scale)
+	return s
+}
+
+func ropeStory(style string, heads, dim, rot, offset int) *story {
+	s := newStory(fmt.Sprint("rope/", style, "/", heads, "x", dim), 5, 2, 1)
+	s.step("rope", 5, 2, 1).io(s, "x", rows, heads*dim, s.normal).in(s, "angles", rows, rot, s.normal).
+		attr("heads", heads).attr("head_dim", dim).attr("rot", rot).attr("style", style).attr("offset", offset)
+	return s
+}
+
+func positionScaleStory(n int) *story {
+	s := newStory("position_scale", 4, 2, 1)
+	s.step("position_scale", 4, 2, 1).ints("positions", 6, []int32{0, 7, 8, 100000}).io(s, "x", rows, n, s.normal).attr("beta", 0.1).attr("period", 8)
+	return s
+}
+
+func gatesStory(h int) *story {
+	s := newStory(fmt.Sprint("delta_gates/", h), 5, 2, 1)
+	s.step("delta_gates", 5, 2, 1).in(s, "a", rows, h, s.normal).in(s, "b", rows, h, s.normal).weight(s, "a_log", tensor.F32, 1, h).weight(s, "dt_bias", tensor.F32, 1, h).
+		out(s, "g", rows, h).out(s, "beta", rows, h)
+	return s
+}
+
+func routerStories() (list []*story) {
+	for i, c := range []struct {
+		experts, k, groups, top int
+		score                   string
+		softcap, eps            float64
+		bias, scale             bool
+		renorm                  int
+	}{
+		{8, 2, 1, 1, "softmax", 0, 0, false, false, 1},
+		{128, 8, 1, 1, "softmax", 0, 0, false, false, 1},
+		{61, 5, 1, 1, "softmax", 3, 0, true, true, 0},
+		{256, 8, 8, 4, "sigmoid", 0, 1e-20, true, false, 1},
+		{12, 3, 4, 2, "sigmoid", 0, 1e-20, false, true, 1},
+		{10, 2, 10, 5, "sigmoid", 0, 0, true, false, 0},
+		{384, 6, 1, 1, "sqrt_softplus", 0, 1e-20, true, false, 1},
+	} {
+		s := newStory(fmt.Sprint("router/", i, "/", c.score, "/", c.experts), 6, 2, 1)
+		p := s.step("router", 6, 2, 1).in(s, "logits", rows, c.experts, s.normal)
+		if c.bias {
+			p.weight(s, "bias", tensor.F32, 0.1, c.experts)
+		}
+		if c.scale {
+			p.weight(s, "expert_scale", tensor.F32, 1, c.experts)
+		}
+		p.picks(s, "ids", plan.Out, c.k, nil).out(s, "weights", rows, c.k).attr("k", c.k).attr("score", c.score).attr("softcap", c.softcap).
+			attr("groups", c.groups).attr("top_groups", c.top).attr("renorm", c.renorm).attr("renorm_eps", c.eps).attr("scale", 2.5)
+		list = append(list, s)
+	}
+	// Equal scores: the lower id first.
+	s := newStory("router/ties", 2, 2, 1)
+	s.step("router", 2, 2, 1).in(s, "logits", rows, 40, func() float32 { return float32(s.rng.IntN(3)) }).picks(s, "ids", plan.Out, 7, nil).out(s, "weights", rows, 7).
+		attr("k", 7).attr("score", "softmax").attr("softcap", 0.0).attr("groups", 1).attr("top_groups", 1).attr("renorm", 1).attr("renorm_eps", 0.0).attr("scale", 1.0)
+	return append(list, s)
+}
