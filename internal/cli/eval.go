@@ -32,12 +32,15 @@ func newEvalLogitsCmd(env environment) *cobra.Command {
 	var greedy, chunk int
 	var device deviceFlags
 	var noFusion bool
+	var parts evalParts
 	cmd := &cobra.Command{
 		Use:   "logits <path | file.gguf> --ids 1,2,3 --out FILE",
 		Short: "Write the logits of every position, and greedy continuations, as safetensors",
 		Long: `Runs the tokens through the model and writes to FILE (safetensors):
   logits  float32 [tokens, vocabulary]  of every position
   greedy  int64 [N]                     the likeliest continuation, token by token from the cache (with --greedy)
+  drafts  float32 [tokens, vocabulary]  of the draft head: row t knows token t+1 (after the last one, the likeliest) (with --part mtp)
+Images stand where --ids has the model's image token as often as they make tokens.
 Computes in float32 unless --compute says otherwise.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -53,7 +56,7 @@ Computes in float32 unless --compute says otherwise.`,
 			case chunk < 0:
 				return diag.Errorf(diag.Invalid, "--chunk %d: must not be negative", chunk).For("chunk")
 			}
-			if err := cmp.Or(device.check(), checkLoadFormat(format)); err != nil {
+			if err := cmp.Or(parts.check(), device.check(), checkLoadFormat(format)); err != nil {
 				return err
 			}
 			dev, err := device.open(cmd.ErrOrStderr())
@@ -61,7 +64,7 @@ Computes in float32 unless --compute says otherwise.`,
 				return err
 			}
 			defer dev.Close()
-			c, err := openAs(args[0], format)
+			c, err := openAs(args[0], format, parts.with()...)
 			if err != nil {
 				return err
 			}
@@ -77,19 +80,24 @@ Computes in float32 unless --compute says otherwise.`,
 			rows = min(rows, 512)
 			size := c.pageSize(dev.Info().Class)
 			pages := (tokens + size - 1) / size
-			m, err := c.load(cmd.Context(), modelOptions{
+			o := modelOptions{
 				device: dev, compute: compute, kv: tensor.F32, noFusion: noFusion, eager: device.eager,
 				limits: plan.Limits{Rows: rows, Seqs: 1, Outs: rows, PageSize: size, Pages: pages}, pages: int(pages), slots: 1,
-			})
+			}
+			images, err := parts.load(c, &o, prompt)
+			if err != nil {
+				return err
+			}
+			m, err := c.load(cmd.Context(), o)
 			if err != nil {
 				return err
 			}
 			defer m.Close()
-			logits, next, err := exec.Evaluate(m, prompt, chunk, greedy)
+			n, err := m.Evaluate(exec.Sequence{Prompt: prompt, Images: images, Chunk: chunk, Greedy: greedy, Draft: parts.part == exec.Draft})
 			if err != nil {
 				return err
 			}
-			return writeLogits(out, logits, next)
+			return writeNumbers(out, n)
 		},
 	}
 	f := cmd.Flags()
@@ -100,6 +108,8 @@ Computes in float32 unless --compute says otherwise.`,
 	f.StringVar(&compute, "compute", circuit.Float32, "float32, or declared: the precision that serving uses")
 	f.StringVar(&format, "load-format", "auto", "auto: the checkpoint's weights; dummy: random ones, made from config.json alone")
 	device.add(f, env, "cpu")
+	f.StringVar(&parts.part, "part", "", "run this part of the model too: mtp, its draft head")
+	f.StringArrayVar(&parts.images, "image", nil, "image of the prompt: safetensors with pixel_values and grid_thw")
 	f.BoolVar(&noFusion, "no-fusion", false, "lower every op alone, by the reference rules")
 	return cmd
 }
@@ -120,22 +130,29 @@ func parseIDs(s string) ([]int32, error) {
 	return ids, nil
 }
 
-// writeLogits writes the file that `met eval logits` promises.
-func writeLogits(path string, logits [][]float32, greedy []int32) error {
-	vocab := len(logits[0])
-	raw := make([]byte, 0, 4*len(logits)*vocab)
-	for _, row := range logits {
+// rowsTensor is float32 [rows, n].
+func rowsTensor(name string, rows [][]float32) safetensors.NamedTensor {
+	raw := make([]byte, 0, 4*len(rows)*len(rows[0]))
+	for _, row := range rows {
 		for _, v := range row {
 			raw = binary.LittleEndian.AppendUint32(raw, math.Float32bits(v))
 		}
 	}
-	tensors := []safetensors.NamedTensor{{Name: "logits", DType: tensor.F32, Shape: tensor.Shape{int64(len(logits)), int64(vocab)}, Data: raw}}
-	if len(greedy) > 0 {
-		raw := make([]byte, 0, 8*len(greedy))
-		for _, id := range greedy {
+	return safetensors.NamedTensor{Name: name, DType: tensor.F32, Shape: tensor.Shape{int64(len(rows)), int64(len(rows[0]))}, Data: raw}
+}
+
+// writeNumbers writes the file that `met eval logits` promises.
+func writeNumbers(path string, n *exec.Numbers) error {
+	tensors := []safetensors.NamedTensor{rowsTensor("logits", n.Logits)}
+	if len(n.Drafts) > 0 {
+		tensors = append(tensors, rowsTensor("drafts", n.Drafts))
+	}
+	if len(n.Greedy) > 0 {
+		raw := make([]byte, 0, 8*len(n.Greedy))
+		for _, id := range n.Greedy {
 			raw = binary.LittleEndian.AppendUint64(raw, uint64(id))
 		}
-		tensors = append(tensors, safetensors.NamedTensor{Name: "greedy", DType: tensor.I64, Shape: tensor.Shape{int64(len(greedy))}, Data: raw})
+		tensors = append(tensors, safetensors.NamedTensor{Name: "greedy", DType: tensor.I64, Shape: tensor.Shape{int64(len(n.Greedy))}, Data: raw})
 	}
 	f, err := os.Create(path)
 	if err != nil {

@@ -4,6 +4,7 @@ package cli
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strings"
 
@@ -42,15 +43,15 @@ func checkLoadFormat(format string) error {
 }
 
 // openAs opens a checkpoint as --load-format says: with dummy, a folder with a config.json, whose tensors are invented.
-func openAs(path, format string) (*checkpoint, error) {
+func openAs(path, format string, with ...string) (*checkpoint, error) {
 	if format == "dummy" {
-		return openDummy(path)
+		return openDummy(path, with...)
 	}
-	return openCheckpoint(path)
+	return openCheckpoint(path, with...)
 }
 
 // openDummy invents bfloat16 weights for a configuration.
-func openDummy(path string) (_ *checkpoint, err error) {
+func openDummy(path string, with ...string) (_ *checkpoint, err error) {
 	c := &checkpoint{dummy: true}
 	if c.library, err = circuit.LoadLibrary(kernels.FS); err != nil {
 		return nil, err
@@ -61,7 +62,7 @@ func openDummy(path string) (_ *checkpoint, err error) {
 	if c.config, err = modelconf.Read(c.files.Side); err != nil {
 		return nil, err
 	}
-	if c.instance, err = circuit.Instantiate(c.library, c.config); err != nil {
+	if c.instance, err = circuit.Instantiate(c.library, c.config, with...); err != nil {
 		return nil, err
 	}
 	cat := c.instance.SyntheticCatalog(tensor.BF16)
@@ -74,8 +75,8 @@ func openDummy(path string) (_ *checkpoint, err error) {
 	return c, err
 }
 
-// openCheckpoint opens a folder or a .gguf file and instantiates its circuit.
-func openCheckpoint(path string) (_ *checkpoint, err error) {
+// openCheckpoint opens a folder or a .gguf file and instantiates its circuit, to be served with parts beside the decoder.
+func openCheckpoint(path string, with ...string) (_ *checkpoint, err error) {
 	c := &checkpoint{}
 	if c.library, err = circuit.LoadLibrary(kernels.FS); err != nil {
 		return nil, err
@@ -96,8 +97,20 @@ func openCheckpoint(path string) (_ *checkpoint, err error) {
 	if err != nil {
 		return nil, err
 	}
-	c.instance, err = circuit.Instantiate(c.library, c.config)
+	c.instance, err = circuit.Instantiate(c.library, c.config, with...)
 	return c, err
+}
+
+// require gives a part of the model that the checkpoint must have.
+func (c *checkpoint) require(part string) (*circuit.Instance, error) {
+	in := c.instance.InPart(part)
+	if in == nil {
+		return nil, diag.Errorf(diag.Unsupported, "model_type %s has no part %q at this config", c.config.ModelType, part).For("part")
+	}
+	if !in.Stored(catalog{c.store}) {
+		return nil, diag.Errorf(diag.Unsupported, "the checkpoint has no tensors of its part %q", part).For("part")
+	}
+	return in, nil
 }
 
 // maxContext is the most positions that the checkpoint was made for.
@@ -114,8 +127,9 @@ type modelOptions struct {
 	compute  string
 	kv       tensor.DType
 	limits   plan.Limits
-	pages    int // KV pages in all
-	slots    int // recurrent-state slots in all
+	parts    map[string]plan.Limits // of parts beside the decoder that are loaded too
+	pages    int                    // KV pages in all
+	slots    int                    // recurrent-state slots in all
 	noFusion bool
 	eager    bool
 	progress func(done, total int64)
@@ -130,7 +144,11 @@ type model struct {
 // lower compiles the checkpoint's circuit for a device, for steps of at most rows rows.
 func (c *checkpoint) lower(o modelOptions, rows int64) (*plan.Plan, error) {
 	o.limits.Rows, o.limits.Seqs, o.limits.Outs = rows, min(o.limits.Seqs, rows), min(o.limits.Outs, rows)
-	return c.instance.Lower(c.library, catalog{c.store}, circuit.Options{Class: o.device.Info().Class, Compute: o.compute, KV: o.kv, Limits: o.limits, NoFusion: o.noFusion})
+	return c.lowerPart(c.instance, o, o.limits)
+}
+
+func (c *checkpoint) lowerPart(in *circuit.Instance, o modelOptions, l plan.Limits) (*plan.Plan, error) {
+	return in.Lower(c.library, catalog{c.store}, circuit.Options{Class: o.device.Info().Class, Compute: o.compute, KV: o.kv, Limits: l, NoFusion: o.noFusion})
 }
 
 // load lowers the circuit once a row bucket, and loads and binds the plans.
@@ -143,11 +161,23 @@ func (c *checkpoint) load(ctx context.Context, o modelOptions) (*model, error) {
 		}
 		plans = append(plans, p)
 	}
+	main := plans[len(plans)-1]
+	for _, name := range slices.Sorted(maps.Keys(o.parts)) {
+		in, err := c.require(name)
+		if err != nil {
+			return nil, err
+		}
+		p, err := c.lowerPart(in, o, o.parts[name])
+		if err != nil {
+			return nil, err
+		}
+		plans = append(plans, p)
+	}
 	m, err := exec.Load(ctx, exec.Options{Device: o.device, Plans: plans, Store: c.store, NumPages: o.pages, NumSlots: o.slots, Progress: o.progress, Eager: o.eager})
 	if err != nil {
 		return nil, err
 	}
-	return &model{m, plans[len(plans)-1]}, nil
+	return &model{m, main}, nil
 }
 
 // pageSize is the number of tokens in a KV page of a class.

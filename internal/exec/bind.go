@@ -50,8 +50,12 @@ func (b *binder) bind(p *plan.Plan) (bucket, error) {
 		}
 		k.launches[i] = bound
 	}
+	k.arena = b.arena
+	if p.Logits < 0 {
+		return k, nil
+	}
 	logits := p.Buffers[p.Logits]
-	k.arena, k.logitOff = b.arena, logits.Offset
+	k.vocab, k.logitOff = b.model.parts[p.Part].vocab, logits.Offset
 	elems := logits.Axes.Shape().Elems()
 	if h, ok := b.arena.(gpu.HostBuffer); ok {
 		k.logits, k.direct = h.Float32s()[logits.Offset/4:][:elems], true
@@ -72,6 +76,9 @@ func (b *binder) arg(p *plan.Plan, a plan.Arg) (gpu.Arg, error) {
 	case plan.ArgBuffer:
 		x := p.Buffers[a.Index]
 		arg.Buf, arg.Off, arg.DType, arg.Axes = b.arena, x.Offset, x.DType, x.Axes
+		if x.Port.Name != "" {
+			arg.Buf, arg.Axes = b.portArg(&x)
+		}
 	case plan.ArgWeight:
 		w := p.Weights[a.Index]
 		j := b.weights[weightKey(&w)]

@@ -17,7 +17,7 @@ import (
 // Options say what to load and where.
 type Options struct {
 	Device   gpu.Device
-	Plans    []*plan.Plan // of one circuit instance, one per row bucket
+	Plans    []*plan.Plan // of one model: of each of its parts, one per row bucket
 	Store    Store
 	NumPages int                     // KV pages in all; at least 1 when a plan has paged state
 	NumSlots int                     // recurrent-state slots in all; at least 1 when a plan has slot state
@@ -29,14 +29,17 @@ type Options struct {
 type Model struct {
 	stream  gpu.Stream
 	buffers []gpu.Buffer // everything allocated, for Close
-	limits  Limits
+	limits  Limits       // of the decoder
 	step    *stepBlock
-	buckets []bucket // ascending rows
+	parts   map[string]*part
+	ports   map[string]*port
 	logits  [][]float32
 	raw     []byte       // of the logits, when they must be copied
 	pinned  []gpu.Pinned // for free
 	fetched gpu.Pinned   // the logits, where the device sends them by itself
 	graphs  gpu.Grapher  // nil: launches are started one by one
+
+	towerPorts []string // features
 }
 
 // bucket is one bound plan.
@@ -46,6 +49,7 @@ type bucket struct {
 	launches []gpu.Launch
 	graph    gpu.Launch // all launches in one; nil until the second step
 	ran      bool       // launches have run one by one
+	vocab    int        // width of the logits; 0: none
 	logits   []float32  // [outs, vocab]: the buffer itself if direct, else a copy
 	direct   bool       // the device's memory is the host's
 	arena    gpu.Buffer
@@ -59,18 +63,23 @@ func Load(ctx context.Context, o Options) (_ *Model, err error) {
 	}
 	plans := slices.Clone(o.Plans)
 	slices.SortFunc(plans, func(a, b *plan.Plan) int { return int(a.Limits.Rows - b.Limits.Rows) })
-	m := &Model{stream: o.Device.Stream()}
+	m := &Model{stream: o.Device.Stream(), parts: map[string]*part{}, ports: map[string]*port{}}
 	defer func() {
 		if err != nil {
 			m.free()
 		}
 	}()
-	last := plans[len(plans)-1]
-	logits := last.Buffers[last.Logits]
-	m.limits = Limits{Limits: last.Limits, Vocab: int(logits.Axes[len(logits.Axes)-1].Size), NumPages: o.NumPages, NumSlots: o.NumSlots}
+	for _, p := range plans {
+		m.addPart(p)
+	}
+	main := m.parts[""]
+	if main == nil || main.vocab == 0 {
+		return nil, diag.Errorf(diag.Internal, "no plan of a decoder with logits")
+	}
+	m.limits = Limits{Limits: main.limits, Vocab: main.vocab, NumPages: o.NumPages, NumSlots: o.NumSlots}
 
 	b := &binder{model: m, opts: o, weights: map[string]*loadJob{}, states: map[string]gpu.Buffer{}, consts: map[string]gpu.Buffer{}}
-	if m.step, err = newStepBlock(o.Device, b.alloc, last.Limits); err != nil {
+	if m.step, err = newStepBlock(o.Device, b.alloc, m.parts); err != nil {
 		return nil, err
 	}
 	if m.step.pinned != nil {
@@ -79,17 +88,21 @@ func Load(ctx context.Context, o Options) (_ *Model, err error) {
 	if g, ok := o.Device.(gpu.Grapher); ok && !o.Eager {
 		m.graphs = g
 	}
-	var arena, outs int64
+	var arena, outs, logits int64
 	for _, p := range plans {
 		arena, outs = max(arena, p.Arena), max(outs, p.Limits.Outs)
+		logits = max(logits, p.Limits.Outs*int64(m.parts[p.Part].vocab))
 	}
 	if p, ok := o.Device.(gpu.Pinner); ok {
-		if m.fetched, err = p.Pinned("logits", 4*outs*int64(m.limits.Vocab)); err != nil {
+		if m.fetched, err = p.Pinned("logits", 4*logits); err != nil {
 			return nil, err
 		}
 		m.pinned = append(m.pinned, m.fetched)
 	}
 	if b.arena, err = b.alloc("arena", arena); err != nil {
+		return nil, err
+	}
+	if err = b.openPorts(plans); err != nil {
 		return nil, err
 	}
 	if err = b.loadWeights(ctx, plans); err != nil {
@@ -100,50 +113,39 @@ func Load(ctx context.Context, o Options) (_ *Model, err error) {
 		if err != nil {
 			return nil, err
 		}
-		m.buckets = append(m.buckets, k)
+		t := m.parts[p.Part]
+		t.buckets = append(t.buckets, k)
 	}
-	m.logits = make([][]float32, 0, last.Limits.Outs)
+	m.logits = make([][]float32, 0, outs)
 	return m, nil
 }
 
-// Limits are the sizes of the largest plan.
+// Limits are the sizes of the decoder's largest plan.
 func (m *Model) Limits() Limits { return m.limits }
 
-// Plan is the plan that a step of that many rows runs.
+// Plan is the plan that a step of the decoder of that many rows runs.
 func (m *Model) Plan(rows int) *plan.Plan {
-	if b := m.bucket(rows); b != nil {
+	if b := m.parts[""].bucket(rows); b != nil {
 		return b.plan
 	}
 	return nil
 }
 
-func (m *Model) bucket(rows int) *bucket {
-	for i := range m.buckets {
-		if int64(rows) <= m.buckets[i].rows {
-			return &m.buckets[i]
-		}
-	}
-	return nil
-}
-
-// Run computes a step.
+// Run computes a step of one of the model's parts.
 func (m *Model) Run(s *Step) ([][]float32, error) {
-	b := m.bucket(len(s.Tokens))
-	if b == nil {
-		return nil, diag.Errorf(diag.Internal, "a step of %d rows; the largest plan takes %d", len(s.Tokens), m.limits.Rows)
-	}
-	if err := m.check(s); err != nil {
-		return nil, err
-	}
-	if err := m.step.fill(s); err != nil {
+	b, err := m.prepare(s)
+	if err != nil {
 		return nil, err
 	}
 	if err := m.launch(b); err != nil {
 		return nil, err
 	}
 	n := len(s.OutRows)
+	if b.vocab == 0 {
+		n = 0
+	}
 	if m.fetched != nil && n > 0 {
-		if err := m.fetched.Download(b.arena, b.logitOff, int64(4*n*m.limits.Vocab)); err != nil {
+		if err := m.fetched.Download(b.arena, b.logitOff, int64(4*n*b.vocab)); err != nil {
 			return nil, err
 		}
 	}
@@ -153,10 +155,29 @@ func (m *Model) Run(s *Step) ([][]float32, error) {
 	return m.results(b, n)
 }
 
+// prepare checks a step and puts it on the device, for the bucket that it gives.
+func (m *Model) prepare(s *Step) (*bucket, error) {
+	t := m.parts[s.Part]
+	if t == nil {
+		return nil, diag.Errorf(diag.Internal, "a step of part %q, which is not loaded", s.Part)
+	}
+	b := t.bucket(len(s.RowSeq))
+	if b == nil {
+		return nil, diag.Errorf(diag.Internal, "a step of %d rows; the largest plan takes %d", len(s.RowSeq), t.limits.Rows)
+	}
+	if err := m.check(t, s); err != nil {
+		return nil, err
+	}
+	if err := m.write(s.Inputs); err != nil {
+		return nil, err
+	}
+	return b, m.step.fill(t, s)
+}
+
 // launch starts a bucket's launches. A device that records them does so in the second step: the first one has loaded code.
 func (m *Model) launch(b *bucket) error {
 	if m.graphs != nil && b.ran && b.graph == nil {
-		g, err := m.graphs.Graph(fmt.Sprintf("%s of %d rows", b.plan.Circuit, b.rows), b.launches)
+		g, err := m.graphs.Graph(fmt.Sprintf("%s%s of %d rows", b.plan.Circuit, b.plan.Part, b.rows), b.launches)
 		if err != nil {
 			return err
 		}
@@ -176,8 +197,8 @@ func (m *Model) launch(b *bucket) error {
 
 // results are the first n rows of the logits buffer; a device with memory of its own copies them to the host.
 func (m *Model) results(b *bucket, n int) ([][]float32, error) {
-	v := m.limits.Vocab
-	if !b.direct && m.fetched == nil {
+	v := b.vocab
+	if n > 0 && !b.direct && m.fetched == nil {
 		raw := m.raw[:4*n*v]
 		if err := b.arena.Read(b.logitOff, raw); err != nil {
 			return nil, err
@@ -200,9 +221,11 @@ func (m *Model) Close() error {
 }
 
 func (m *Model) free() {
-	for i := range m.buckets {
-		if g, ok := m.buckets[i].graph.(interface{ Free() }); ok {
-			g.Free()
+	for _, t := range m.parts {
+		for i := range t.buckets {
+			if g, ok := t.buckets[i].graph.(interface{ Free() }); ok {
+				g.Free()
+			}
 		}
 	}
 	for _, p := range m.pinned {

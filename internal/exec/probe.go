@@ -3,7 +3,7 @@
 package exec
 
 import (
-	"github.com/metrale/metrale/internal/diag"
+	"github.com/metrale/metrale/internal/gpu"
 	"github.com/metrale/metrale/internal/plan"
 )
 
@@ -15,14 +15,11 @@ type Probe struct {
 
 // Probe prepares a step: the step block is on the device, no launch has run.
 func (m *Model) Probe(s *Step) (*Probe, error) {
-	b := m.bucket(len(s.Tokens))
-	if b == nil {
-		return nil, diag.Errorf(diag.Internal, "a step of %d rows; the largest plan takes %d", len(s.Tokens), m.limits.Rows)
-	}
-	if err := m.check(s); err != nil {
+	b, err := m.prepare(s)
+	if err != nil {
 		return nil, err
 	}
-	return &Probe{m, b}, m.step.fill(s)
+	return &Probe{m, b}, nil
 }
 
 // Plan is the plan that the step runs.
@@ -38,10 +35,21 @@ func (p *Probe) Run(launch int) error {
 
 // Read copies the first bytes of a buffer of the plan.
 func (p *Probe) Read(buffer int, dst []byte) error {
-	return p.b.arena.Read(p.b.plan.Buffers[buffer].Offset, dst)
+	buf, off := p.memory(buffer)
+	return buf.Read(off, dst)
 }
 
 // Write overwrites the first bytes of a buffer of the plan.
 func (p *Probe) Write(buffer int, src []byte) error {
-	return p.b.arena.Write(p.b.plan.Buffers[buffer].Offset, src)
+	buf, off := p.memory(buffer)
+	return buf.Write(off, src)
+}
+
+// memory is where a buffer of the plan is.
+func (p *Probe) memory(buffer int) (gpu.Buffer, int64) {
+	x := &p.b.plan.Buffers[buffer]
+	if x.Port.Name != "" {
+		return p.m.ports[x.Port.Name].buf, 0
+	}
+	return p.b.arena, x.Offset
 }

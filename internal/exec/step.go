@@ -6,11 +6,21 @@ import "github.com/metrale/metrale/internal/plan"
 
 // Step is one ragged batch as the host describes it; see plan's step block. Slices may be reused by the caller.
 type Step struct {
+	Part string // of the model that runs: "" is the decoder
+
 	Tokens, Positions, RowSeq, Slots []int32   // [rows]
 	CuRows                           []int32   // [seqs+1]
 	Pages                            [][]int32 // [seqs][pages of the sequence]
 	StateSlot, Fresh                 []int32   // [seqs]
 	OutRows                          []int32   // [outs]
+
+	// Of models with further parts. A vision tower has none of the above but RowSeq and CuRows.
+	HiddenRow  []int32    // [rows] of a draft head
+	FeatureRow []int32    // [rows]; nil: no row has features
+	Coords     [][3]int32 // [rows]; nil: all are at their position
+	Grids      [][3]int32 // [seqs] of a vision tower
+	Outs       int        // of a vision tower
+	Inputs     []Input    // written before the step
 }
 
 // Limits are a model's sizes.

@@ -4,6 +4,7 @@ package exec
 
 import (
 	"encoding/binary"
+	"maps"
 
 	"github.com/metrale/metrale/internal/diag"
 	"github.com/metrale/metrale/internal/gpu"
@@ -29,7 +30,16 @@ type stepField struct {
 // head is the first field: rows, seqs, outs and room for what later classes need.
 const headLen = 8
 
-func newStepBlock(dev gpu.Device, alloc func(string, int64) (gpu.Buffer, error), l plan.Limits) (*stepBlock, error) {
+// axes is the number of a row's coordinates.
+const axes = 3
+
+func newStepBlock(dev gpu.Device, alloc func(string, int64) (gpu.Buffer, error), parts map[string]*part) (*stepBlock, error) {
+	var l plan.Limits // each the largest of all parts
+	uses := map[string]bool{}
+	for _, t := range parts {
+		l.Rows, l.Seqs, l.Outs, l.Pages = max(l.Rows, t.limits.Rows), max(l.Seqs, t.limits.Seqs), max(l.Outs, t.limits.Outs), max(l.Pages, t.limits.Pages)
+		maps.Copy(uses, t.uses)
+	}
 	b := &stepBlock{fields: map[string]stepField{}, pages: int(l.Pages)}
 	size := int64(0)
 	add := func(name string, axes ...plan.Axis) {
@@ -45,6 +55,15 @@ func newStepBlock(dev gpu.Device, alloc func(string, int64) (gpu.Buffer, error),
 	add("state_slot", seqs)
 	add("fresh", seqs)
 	add("out_rows", outs)
+	by := plan.Axis{Name: "axes", Size: axes}
+	for _, f := range []struct {
+		name string
+		axes plan.Axes
+	}{{"feature_row", plan.Axes{rows}}, {"hidden_row", plan.Axes{rows}}, {"coords", plan.Axes{rows, by}}, {"grids", plan.Axes{seqs, by}}} {
+		if uses[f.name] {
+			add(f.name, f.axes...)
+		}
+	}
 	add("block_table", seqs, plan.Axis{Name: "pages", Size: l.Pages}) // last: only the rows of a step's sequences are sent
 	var err error
 	if b.buf, err = alloc("step", size); err != nil {
@@ -65,8 +84,8 @@ func newStepBlock(dev gpu.Device, alloc func(string, int64) (gpu.Buffer, error),
 }
 
 // fill writes a checked step and sends it, in the order of launches. The last step has ended.
-func (b *stepBlock) fill(s *Step) error {
-	b.put("head", 0, []int32{int32(len(s.Tokens)), int32(len(s.Pages)), int32(len(s.OutRows))})
+func (b *stepBlock) fill(t *part, s *Step) error {
+	b.put("head", 0, []int32{int32(len(s.RowSeq)), int32(len(s.CuRows) - 1), int32(max(len(s.OutRows), s.Outs))})
 	b.put("tokens", 0, s.Tokens)
 	b.put("positions", 0, s.Positions)
 	b.put("row_seq", 0, s.RowSeq)
@@ -78,6 +97,7 @@ func (b *stepBlock) fill(s *Step) error {
 	b.put("state_slot", 0, s.StateSlot)
 	b.put("fresh", 0, s.Fresh)
 	b.put("out_rows", 0, s.OutRows)
+	b.fillParts(t, s)
 	used := b.fields["block_table"].off + int64(len(s.Pages)*b.pages*4)
 	switch {
 	case b.direct:
@@ -88,6 +108,30 @@ func (b *stepBlock) fill(s *Step) error {
 	return b.buf.Write(0, b.host[:used])
 }
 
+// fillParts writes the fields that only models with further parts have.
+func (b *stepBlock) fillParts(t *part, s *Step) {
+	if t.uses["hidden_row"] {
+		b.put("hidden_row", 0, s.HiddenRow)
+	}
+	for i := 0; t.uses["grids"] && i < len(s.Grids); i++ {
+		b.put("grids", axes*i, s.Grids[i][:])
+	}
+	for i := 0; t.uses["coords"] && i < len(s.RowSeq); i++ {
+		if s.Coords != nil {
+			b.put("coords", axes*i, s.Coords[i][:])
+		} else {
+			p := s.Positions[i]
+			b.put("coords", axes*i, []int32{p, p, p})
+		}
+	}
+	if t.uses["feature_row"] {
+		b.put("feature_row", 0, s.FeatureRow)
+		for i := range s.RowSeq[len(s.FeatureRow):] {
+			b.put("feature_row", len(s.FeatureRow)+i, []int32{-1})
+		}
+	}
+}
+
 func (b *stepBlock) put(field string, at int, values []int32) {
 	dst := b.host[b.fields[field].off+int64(at)*4:]
 	for i, v := range values {
@@ -96,53 +140,115 @@ func (b *stepBlock) put(field string, at int, values []int32) {
 }
 
 // check refuses a step that breaks the block's contract: the engine's fault, never the client's.
-func (m *Model) check(s *Step) error {
-	rows, seqs, l := len(s.Tokens), len(s.Pages), m.limits
-	bad := func(format string, args ...any) error { return diag.Errorf(diag.Internal, "step: "+format, args...) }
+func (m *Model) check(t *part, s *Step) error {
+	if err := checkSequences(t, s); err != nil {
+		return err
+	}
+	if t.uses["grids"] {
+		return checkGrids(t, s)
+	}
+	if err := m.checkPages(t, s); err != nil {
+		return err
+	}
+	rows := len(s.RowSeq)
+	for i, r := range s.OutRows {
+		if r < 0 || int(r) >= rows || i > 0 && r <= s.OutRows[i-1] {
+			return badStep("out_rows[%d] is %d", i, r)
+		}
+	}
 	switch {
-	case rows == 0 || len(s.Positions) != rows || len(s.RowSeq) != rows || len(s.Slots) != rows:
-		return bad("%d tokens, %d positions, %d row_seq, %d slots", rows, len(s.Positions), len(s.RowSeq), len(s.Slots))
-	case int64(seqs) > l.Seqs || len(s.CuRows) != seqs+1 || len(s.StateSlot) != seqs || len(s.Fresh) != seqs:
-		return bad("%d sequences (at most %d), %d cu_rows, %d state slots, %d fresh", seqs, l.Seqs, len(s.CuRows), len(s.StateSlot), len(s.Fresh))
-	case int64(len(s.OutRows)) > l.Outs:
-		return bad("%d rows with logits, at most %d", len(s.OutRows), l.Outs)
+	case t.uses["hidden_row"] && len(s.HiddenRow) != rows:
+		return badStep("%d hidden rows for %d rows", len(s.HiddenRow), rows)
+	case s.FeatureRow != nil && (len(s.FeatureRow) != rows || !t.uses["feature_row"]):
+		return badStep("%d feature rows for %d rows", len(s.FeatureRow), rows)
+	case s.Coords != nil && (len(s.Coords) != rows || !t.uses["coords"]):
+		return badStep("%d coordinates for %d rows", len(s.Coords), rows)
+	}
+	return nil
+}
+
+func badStep(format string, args ...any) error {
+	return diag.Errorf(diag.Internal, "step: "+format, args...)
+}
+
+// checkSequences looks at how rows make sequences.
+func checkSequences(t *part, s *Step) error {
+	rows, seqs, l := len(s.RowSeq), len(s.CuRows)-1, &t.limits
+	switch {
+	case rows == 0 || seqs < 1 || int64(seqs) > l.Seqs:
+		return badStep("%d rows of %d sequences (at most %d)", rows, seqs, l.Seqs)
+	case int64(max(len(s.OutRows), s.Outs)) > l.Outs:
+		return badStep("%d rows with logits, at most %d", max(len(s.OutRows), s.Outs), l.Outs)
 	case s.CuRows[0] != 0 || int(s.CuRows[seqs]) != rows:
-		return bad("cu_rows spans [%d, %d) of %d rows", s.CuRows[0], s.CuRows[seqs], rows)
+		return badStep("cu_rows spans [%d, %d) of %d rows", s.CuRows[0], s.CuRows[seqs], rows)
+	}
+	for i := range seqs {
+		if first, end := s.CuRows[i], s.CuRows[i+1]; first >= end || int(end) > rows {
+			return badStep("sequence %d: rows [%d, %d)", i, first, end)
+		}
+	}
+	for r, q := range s.RowSeq {
+		if q < 0 || int(q) >= seqs || int32(r) < s.CuRows[q] || int32(r) >= s.CuRows[q+1] {
+			return badStep("row %d names sequence %d", r, q)
+		}
+	}
+	return nil
+}
+
+// checkPages looks at tokens, and at where their keys, values and recurrent state live.
+func (m *Model) checkPages(t *part, s *Step) error {
+	rows, seqs, l := len(s.RowSeq), len(s.Pages), &t.limits
+	switch {
+	case len(s.Tokens) != rows || len(s.Positions) != rows || len(s.Slots) != rows:
+		return badStep("%d tokens, %d positions, %d row_seq, %d slots", len(s.Tokens), len(s.Positions), rows, len(s.Slots))
+	case len(s.CuRows) != seqs+1 || len(s.StateSlot) != seqs || len(s.Fresh) != seqs:
+		return badStep("%d sequences, %d cu_rows, %d state slots, %d fresh", seqs, len(s.CuRows), len(s.StateSlot), len(s.Fresh))
 	}
 	for i, pages := range s.Pages {
 		first, end := s.CuRows[i], s.CuRows[i+1]
-		if first >= end || int(end) > rows || int64(len(pages)) > l.Pages {
-			return bad("sequence %d: rows [%d, %d), %d pages of at most %d", i, first, end, len(pages), l.Pages)
+		if int64(len(pages)) > l.Pages {
+			return badStep("sequence %d: rows [%d, %d), %d pages of at most %d", i, first, end, len(pages), l.Pages)
 		}
 		for r := first; r < end; r++ {
 			switch pos := int64(s.Positions[r]); {
 			case r > first && s.Positions[r] != s.Positions[r-1]+1:
-				return bad("sequence %d: position %d follows %d", i, pos, s.Positions[r-1])
+				return badStep("sequence %d: position %d follows %d", i, pos, s.Positions[r-1])
 			case pos < 0 || pos/l.PageSize >= int64(len(pages)):
-				return bad("sequence %d: position %d lies outside its %d pages", i, pos, len(pages))
+				return badStep("sequence %d: position %d lies outside its %d pages", i, pos, len(pages))
 			}
 		}
-		if l.NumSlots > 0 && (s.StateSlot[i] < 0 || int(s.StateSlot[i]) >= l.NumSlots) {
-			return bad("sequence %d: state slot %d of %d", i, s.StateSlot[i], l.NumSlots)
+		if m.limits.NumSlots > 0 && (s.StateSlot[i] < 0 || int(s.StateSlot[i]) >= m.limits.NumSlots) {
+			return badStep("sequence %d: state slot %d of %d", i, s.StateSlot[i], m.limits.NumSlots)
 		}
 		for _, p := range pages {
-			if p < 0 || int(p) >= l.NumPages {
-				return bad("sequence %d: page %d of %d", i, p, l.NumPages)
+			if p < 0 || int(p) >= m.limits.NumPages {
+				return badStep("sequence %d: page %d of %d", i, p, m.limits.NumPages)
 			}
 		}
 	}
-	for r, t := range s.Tokens {
+	for r, tok := range s.Tokens {
 		q, pos := s.RowSeq[r], int64(s.Positions[r])
-		if q < 0 || int(q) >= seqs || int32(r) < s.CuRows[q] || int32(r) >= s.CuRows[q+1] {
-			return bad("row %d names sequence %d", r, q)
-		}
-		if want := int64(s.Pages[q][pos/l.PageSize])*l.PageSize + pos%l.PageSize; t < 0 || int(t) >= l.Vocab || int64(s.Slots[r]) != want {
-			return bad("row %d: token %d of %d, position %d in slot %d, its page says %d", r, t, l.Vocab, pos, s.Slots[r], want)
+		if want := int64(s.Pages[q][pos/l.PageSize])*l.PageSize + pos%l.PageSize; tok < 0 || int(tok) >= m.limits.Vocab || int64(s.Slots[r]) != want {
+			return badStep("row %d: token %d of %d, position %d in slot %d, its page says %d", r, tok, m.limits.Vocab, pos, s.Slots[r], want)
 		}
 	}
-	for i, r := range s.OutRows {
-		if r < 0 || int(r) >= rows || i > 0 && r <= s.OutRows[i-1] {
-			return bad("out_rows[%d] is %d", i, r)
+	return nil
+}
+
+// checkGrids looks at the images of a vision tower's step.
+func checkGrids(t *part, s *Step) error {
+	if rows := len(s.RowSeq); len(s.Coords) != rows || len(s.Grids) != len(s.CuRows)-1 {
+		return badStep("%d coordinates for %d rows, %d grids for %d images", len(s.Coords), rows, len(s.Grids), len(s.CuRows)-1)
+	}
+	for i, g := range s.Grids {
+		n := int64(s.CuRows[i+1] - s.CuRows[i])
+		if g[0] < 1 || g[1] < 1 || g[2] < 1 || int64(g[1])*int64(g[2]) > n || int64(g[0])*int64(g[1])*int64(g[2]) != n {
+			return badStep("image %d: a grid of %v for %d rows", i, g, n)
+		}
+	}
+	for r, at := range s.Coords {
+		if g := s.Grids[s.RowSeq[r]]; at[0] < 0 || at[0] >= g[0] || at[1] < 0 || at[1] >= g[1] || at[2] < 0 || at[2] >= g[2] {
+			return badStep("row %d is at %v of a grid of %v", r, at, g)
 		}
 	}
 	return nil
