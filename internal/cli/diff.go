@@ -78,6 +78,9 @@ func (f *diffFlags) run(ctx context.Context, path string, out, log io.Writer) er
 		return err
 	}
 	defer c.store.Close()
+	if err := c.target(dev, &f.deviceFlags, log, path); err != nil {
+		return err
+	}
 	ref, err := cpu.Open(cpu.Options{Threads: f.threads, Path: f.cpuPath})
 	if err != nil {
 		return err

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/metrale/metrale/internal/circuit"
 	"github.com/metrale/metrale/internal/diag"
@@ -153,13 +154,17 @@ func (c *checkpoint) lowerPart(in *circuit.Instance, o modelOptions, l plan.Limi
 
 // load lowers the circuit once a row bucket, and loads and binds the plans.
 func (c *checkpoint) load(ctx context.Context, o modelOptions) (*model, error) {
-	var plans []*plan.Plan
-	for _, rows := range rowBuckets(o.device, o.limits.Rows) {
-		p, err := c.lower(o, rows)
+	buckets := rowBuckets(o.device, o.limits.Rows)
+	plans, errs := make([]*plan.Plan, len(buckets)), make([]error, len(buckets))
+	var wg sync.WaitGroup
+	for i, rows := range buckets {
+		wg.Go(func() { plans[i], errs[i] = c.lower(o, rows) })
+	}
+	wg.Wait()
+	for _, err := range errs {
 		if err != nil {
 			return nil, err
 		}
-		plans = append(plans, p)
 	}
 	main := plans[len(plans)-1]
 	for _, name := range slices.Sorted(maps.Keys(o.parts)) {

@@ -23,6 +23,12 @@ import (
 	"github.com/metrale/metrale/internal/server"
 )
 
+// Prompt tokens in a step, where --max-prefill-tokens does not say: a GPU needs many rows to be busy.
+const (
+	cpuPrefill = 512
+	gpuPrefill = 2048
+)
+
 // serveFlags are the flags of `met serve`, in the book's names.
 type serveFlags struct {
 	modelFromPath, modelName, cacheDir, gguf    string
@@ -30,6 +36,7 @@ type serveFlags struct {
 	bind                                        string
 	port                                        int
 	maxSeqLen, maxBatch, maxPrefill, maxNumSeqs int
+	prefillGiven                                bool
 	memoryUtilization                           float64
 	deviceFlags
 	kvDType, compute, scheduler    string
@@ -49,7 +56,7 @@ func (f *serveFlags) add(fs *pflag.FlagSet, env environment) {
 	fs.IntVar(&f.port, "port", 8888, "port to listen on; 0 for a free one")
 	fs.IntVar(&f.maxSeqLen, "max-seq-len", 0, "most tokens of a sequence (default: the model's, at most 32768)")
 	fs.IntVar(&f.maxBatch, "max-batch-size", 8, "most sequences that run at a time")
-	fs.IntVar(&f.maxPrefill, "max-prefill-tokens", 512, "most prompt tokens in a step")
+	fs.IntVar(&f.maxPrefill, "max-prefill-tokens", cpuPrefill, "most prompt tokens in a step (default: 512 on the CPU, 2048 on a GPU)")
 	fs.IntVar(&f.maxNumSeqs, "max-num-seqs", 128, "most sequences that wait")
 	fs.Float64Var(&f.memoryUtilization, "gpu-memory-utilization", 0.90, "share of the device's memory that may be claimed")
 	fs.StringVar(&f.kvDType, "kv-cache-dtype", "", "element type of cached keys and values: f16, bf16 or f32 (default: the device's)")
@@ -122,6 +129,7 @@ func (f *serveFlags) check(fs *pflag.FlagSet) error {
 	if err := checkLoadFormat(f.loadFormat); err != nil {
 		return err
 	}
+	f.prefillGiven = fs.Changed("max-prefill-tokens")
 	switch given := f.authToken != "" || f.authTokensFile != ""; {
 	case f.requireAuth && !given:
 		return diag.Errorf(diag.Invalid, "--require-auth needs --auth-token or --auth-tokens-file").For("require-auth")
@@ -171,6 +179,9 @@ func (s *serving) run(ctx context.Context) error {
 		return err
 	}
 	defer dev.Close()
+	if dev.Info().Class != "cpu" && !s.flags.prefillGiven {
+		s.flags.maxPrefill = gpuPrefill
+	}
 	level := slog.LevelWarn
 	if s.flags.verbose {
 		level = slog.LevelDebug
