@@ -175,6 +175,9 @@ func (p *point) key(k placedKey, n *modelconf.Node) error {
 		p.perLayer = append(p.perLayer, placedNode{k, n})
 	case k.Variant != "":
 		s, ok := n.Str()
+		if _, truth := n.Bool(); truth {
+			s, ok = n.Literal(), true
+		}
 		ours, known := k.Allow[s]
 		if !ok || !known {
 			return refuse(n, "%s is %s; supported is %s", n.Path(), literal(n), strings.Join(slices.Sorted(maps.Keys(k.Allow)), ", "))

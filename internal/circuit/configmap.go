@@ -66,7 +66,7 @@ type Key struct {
 	Dim      string   `toml:"dim"`       // an integer; also the name that expressions use
 	Switch   string   `toml:"switch"`    // true or false, as the dim 1 or 0
 	Param    string   `toml:"param"`     // a number
-	Variant  string   `toml:"variant"`   // a string, one of Allow's keys
+	Variant  string   `toml:"variant"`   // a string, true or false, one of Allow's keys
 	Kinds    []string `toml:"kinds"`     // a list of a layer part's kinds, these
 	Layers   string   `toml:"layers"`    // a list of layer numbers, or their text "1,2": layers of this kind
 	PerLayer bool     `toml:"per_layer"` // an object: layer number → keys that differ there

@@ -293,7 +293,11 @@ func (b *builder) place(u Use, layer int, kind string) error {
 		into = b.ofKind[kind]
 	}
 	for _, name := range b.block.Out {
+		name, optional := strings.CutSuffix(name, "?")
 		e, ok := b.local[name]
+		if !ok && optional {
+			continue
+		}
 		if !ok {
 			return b.block.file.Errorf("out", "output %s is bound by no node at this config", name)
 		}

@@ -31,7 +31,8 @@ type Part struct {
 
 // Choice gives the layers that Dim decides one kind and the others another.
 type Choice struct {
-	Dim  string `toml:"dim"` // or an expression
+	Dim  string `toml:"dim"`  // or an expression
+	From string `toml:"from"` // where counting begins; layers before it are of the first kind
 	Kind string `toml:"kind"`
 	Else string `toml:"else"`
 }
@@ -148,9 +149,15 @@ func (p *point) ruled(words []string, c *Circuit, part *Part, at string) error {
 	if err != nil || n < 0 || n == 0 && part.Every != nil {
 		return c.file.Errorf(at, "dim %s is %d (%v)", choice.Dim, n, err)
 	}
+	from := int64(0)
+	if choice.From != "" {
+		if from, err = tensor.Eval(choice.From, p.dims); err != nil {
+			return c.file.Errorf(at, "from: %v", err)
+		}
+	}
 	for i := range words {
 		words[i] = choice.Else
-		if part.Every != nil && int64(i+1)%n == 0 || part.First != nil && int64(i) < n {
+		if at := int64(i) - from; at < 0 || part.Every != nil && (at+1)%n == 0 || part.First != nil && at < n {
 			words[i] = choice.Kind
 		}
 	}

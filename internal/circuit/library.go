@@ -216,7 +216,7 @@ func (b *Block) check() error {
 		}
 	}
 	for _, n := range slices.Concat(b.Out, slices.Sorted(maps.Keys(b.Outputs))) {
-		if !bound[n] {
+		if !bound[strings.TrimSuffix(n, "?")] {
 			return b.file.Errorf("out", "output %s is bound by no node", n)
 		}
 	}

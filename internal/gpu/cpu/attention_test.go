@@ -24,6 +24,7 @@ type world struct {
 	pages             int       // in the pool
 	table             [][]int32 // [seq] pages
 	q, k, v           [][]float32
+	lists             [][][]int32 // [seq][position] the positions that it sees; nil: all up to its own
 }
 
 const pageSize = 32 // two blocks a page
@@ -183,6 +184,9 @@ func (w *world) want(s span) []float64 {
 			}
 			sum, out := 0.0, y[((p-s.lo)*w.heads+h)*w.vd:][:w.vd]
 			for j := from; j <= p; j++ {
+				if w.lists != nil && !slices.Contains(w.lists[s.seq][p], int32(j)) {
+					continue
+				}
 				score := 0.0
 				for i := range w.kd {
 					score += float64(w.q[s.seq][(p*w.heads+h)*w.kd+i]) * w.stored(w.k[s.seq][(j*w.kv+g)*w.kd+i])

@@ -58,6 +58,8 @@ var table = map[string]kernel{
 
 	"append":           {appendRows, nil},
 	"latent_attention": {latentAttention, nil},
+	"index":            {index, nil},
+	"sparse_attention": {sparseAttention, nil},
 }
 
 // Bind finds the launch's kernel, checks names, element types, axes, access and overlap of its arguments and its

@@ -4,6 +4,7 @@ package cpu
 
 import (
 	"github.com/metrale/metrale/internal/gpu/cpu/attn"
+	"github.com/metrale/metrale/internal/gpu/cpu/pool"
 	"github.com/metrale/metrale/internal/plan"
 )
 
@@ -45,6 +46,7 @@ func (a *args) latent() (*attn.Call, matrix) {
 	q := a.acts("q", plan.In, cfg.Heads*cfg.HeadDim)
 	c := &attn.Call{Config: cfg, Q: q.data, Y: a.actsLike(q, "y", plan.Out, cfg.Heads*cfg.VDim).data}
 	c.K = a.kvPool("pool", plan.In, 1, cfg.HeadDim)
+	c.Sinks = a.optFloats("sinks", cfg.Heads)
 	return c, q
 }
 
@@ -52,4 +54,83 @@ func latentAttention(a *args) func() {
 	c, q := a.latent()
 	c.Window = a.int("window", 0)
 	return a.attend(c, q)
+}
+
+// sparseAttention is latent attention over the keys that index chose.
+func sparseAttention(a *args) func() {
+	c, q := a.latent()
+	c.Top = a.size("top")
+	c.IDs = a.picks("ids", plan.In, q.max, c.Top)
+	return a.attend(c, q)
+}
+
+// index chooses the keys of sparse attention.
+func index(a *args) func() {
+	x := &attn.Index{Heads: a.size("heads"), Dim: a.size("head_dim"), Top: a.size("top"), PageSize: int(a.b.Limits.PageSize), Level: a.dev.level}
+	q := a.acts("q", plan.In, x.Heads*x.Dim)
+	x.Q, x.W = q.data, a.actsLike(q, "w", plan.In, x.Heads).data
+	x.K = a.kvPool("pool", plan.In, 1, x.Dim)
+	x.IDs = a.picks("ids", plan.Out, q.max, x.Top)
+	x.Positions, x.RowSeq = a.ints("positions", int64(q.max)), a.ints("row_seq", int64(q.max))
+	x.TableStride = a.stride("block_table")
+	x.Table = a.ints("block_table", a.b.Limits.Seqs*int64(x.TableStride))
+	if a.err != nil {
+		return nil
+	}
+	r := &indexer{x: x, pool: a.dev.pool, scratch: make([]attn.IndexScratch, a.dev.pool.Workers())}
+	for i := range r.scratch {
+		r.scratch[i].Grow(x)
+	}
+	r.scoreTask, r.chooseTask = r.score, r.choose
+	return func() {
+		for lo := 0; lo < q.rows(); lo += indexRows {
+			r.run(lo, min(indexRows, q.rows()-lo))
+		}
+	}
+}
+
+// indexRows is how many rows' scores are kept at a time.
+const indexRows = 16
+
+// indexer runs an index over some rows: first scores, a task for each segment of each row's keys, then choices.
+type indexer struct {
+	x       *attn.Index
+	pool    *pool.Pool
+	scratch []attn.IndexScratch
+	lo      int
+	longest int
+	jobs    [][2]int  // row and segment
+	scores  []float32 // [rows][longest]
+
+	scoreTask, chooseTask func(i, worker int)
+}
+
+func (r *indexer) run(lo, rows int) {
+	r.lo, r.longest, r.jobs = lo, 0, r.jobs[:0]
+	for row := lo; row < lo+rows; row++ {
+		n, choose := r.x.Keys(row)
+		if !choose {
+			continue
+		}
+		r.longest = max(r.longest, n)
+		for seg := range (n + attn.IndexSegment - 1) / attn.IndexSegment {
+			r.jobs = append(r.jobs, [2]int{row, seg})
+		}
+	}
+	if need := rows * r.longest; len(r.scores) < need {
+		r.scores = make([]float32, need+need/4)
+	}
+	r.pool.Run(len(r.jobs), r.scoreTask)
+	r.pool.Run(rows, r.chooseTask)
+}
+
+func (r *indexer) row(row int) []float32 { return r.scores[(row-r.lo)*r.longest:][:r.longest] }
+
+func (r *indexer) score(i, worker int) {
+	j := r.jobs[i]
+	r.x.Score(j[0], j[1], r.row(j[0]), &r.scratch[worker])
+}
+
+func (r *indexer) choose(i, worker int) {
+	r.x.Choose(r.lo+i, r.row(r.lo+i), &r.scratch[worker])
 }

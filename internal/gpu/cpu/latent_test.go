@@ -3,8 +3,11 @@
 package cpu
 
 import (
+	"cmp"
+	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/metrale/metrale/internal/plan"
@@ -69,6 +72,156 @@ func TestLatentAttention(t *testing.T) {
 	eachPath(t, func(t *testing.T, d *Device) {
 		for name, w := range latentWorlds() {
 			t.Run(name, func(t *testing.T) { w.check(t, d, w.latentStep) })
+		}
+	})
+}
+
+// sparseStep is latentStep over the listed positions.
+func (w *world) sparseStep(t *testing.T, d *Device, p pools, spans ...span) [][]float32 {
+	x := w.rows(spans)
+	w.appendRows(t, d, x, p.k)
+	top := 0
+	for _, lists := range w.lists {
+		for _, l := range lists {
+			top = max(top, len(l)+1)
+		}
+	}
+	r := x.rig(t, d, "sparse_attention")
+	r.floats("q", plan.In, x.q, r.rows(), ax("n", w.heads*w.kd))
+	axes := plan.Axes{r.rows(), ax("top", top)}
+	ids := view[int32](r.arg("ids", plan.In, tensor.I32, "", 4*axes.Shape().Elems(), axes))
+	for i := range ids {
+		ids[i] = -1
+	}
+	for i, at := range x.pos {
+		copy(ids[i*top:], w.lists[spans[x.seq[i]].seq][at])
+	}
+	x.state(r, "pool", plan.In, p.k, w.kd)
+	x.places(r)
+	y := r.floats("y", plan.Out, nil, r.rows(), ax("n", w.heads*w.vd))
+	r.attr("heads", w.heads).attr("head_dim", w.kd).attr("v_dim", w.vd).attr("top", top).attr("scale", 1/math.Sqrt(float64(w.kd))).run()
+	return x.cut(t, y)
+}
+
+// list makes each position see some of those up to its own: about one of every.
+func (w *world) list(rng *rand.Rand, every int) {
+	w.lists = make([][][]int32, len(w.q))
+	for s := range w.lists {
+		for p := range len(w.q[s]) / (w.heads * w.kd) {
+			var l []int32
+			for j := range p + 1 {
+				if rng.IntN(every) == 0 || j == p {
+					l = append(l, int32(j))
+				}
+			}
+			w.lists[s] = append(w.lists[s], l)
+		}
+	}
+}
+
+func TestSparseAttention(t *testing.T) {
+	eachPath(t, func(t *testing.T, d *Device) {
+		for name, w := range latentWorlds() {
+			if w.window > 0 {
+				continue
+			}
+			t.Run(name, func(t *testing.T) {
+				w.list(rand.New(rand.NewPCG(1, 1)), 3)
+				w.check(t, d, w.sparseStep)
+
+				// A list of all keys is no list.
+				w.list(rand.New(rand.NewPCG(1, 1)), 1)
+				s := span{0, 0, len(w.q[0]) / (w.heads * w.kd)}
+				sameBits(t, "all keys", w.sparseStep(t, d, w.newPools(), s)[0], w.latentStep(t, d, w.newPools(), s)[0])
+			})
+		}
+	})
+}
+
+// indexStep appends the rows' keys and chooses: ids by row.
+func (w *world) indexStep(t *testing.T, d *Device, p pools, weights [][]float32, top int, spans ...span) [][]int32 {
+	x := w.rows(spans)
+	w.appendRows(t, d, x, p.k)
+	r := x.rig(t, d, "index")
+	r.floats("q", plan.In, x.q, r.rows(), ax("n", w.heads*w.kd))
+	var rowWeights []float32
+	for _, s := range spans {
+		rowWeights = append(rowWeights, weights[s.seq][s.lo*w.heads:s.hi*w.heads]...)
+	}
+	r.floats("w", plan.In, rowWeights, r.rows(), ax("heads", w.heads))
+	x.state(r, "pool", plan.In, p.k, w.kd)
+	x.places(r)
+	axes := plan.Axes{r.rows(), ax("top", top)}
+	ids := view[int32](r.arg("ids", plan.Out, tensor.I32, "", 4*axes.Shape().Elems(), axes))
+	r.attr("heads", w.heads).attr("head_dim", w.kd).attr("top", top).run()
+	var out [][]int32
+	for i := range x.pos {
+		out = append(out, slices.Clone(ids[i*top:(i+1)*top]))
+	}
+	return out
+}
+
+// chosen is the twin: the top positions up to p, of equal scores the lower, rising, then -1.
+func (w *world) chosen(seq, p, top int, weights []float32) []int32 {
+	scores := make([]float64, p+1)
+	order := make([]int32, p+1)
+	for j := range scores {
+		order[j] = int32(j)
+		for h := range w.heads {
+			dot := 0.0
+			for i := range w.kd {
+				dot += float64(w.q[seq][(p*w.heads+h)*w.kd+i]) * w.stored(w.k[seq][j*w.kd+i])
+			}
+			scores[j] += float64(weights[h]) * max(dot, 0)
+		}
+	}
+	slices.SortStableFunc(order, func(a, b int32) int { return cmp.Compare(scores[b], scores[a]) })
+	order = order[:min(top, len(order))]
+	slices.Sort(order)
+	for len(order) < top {
+		order = append(order, -1)
+	}
+	return order
+}
+
+func TestIndex(t *testing.T) {
+	eachPath(t, func(t *testing.T, d *Device) {
+		for _, c := range []struct{ heads, dim, top int }{{16, 32, 8}, {3, 20, 1}, {9, 128, 40}, {5, 16, 300}} {
+			for _, dtype := range []tensor.DType{tensor.F32, tensor.BF16} {
+				t.Run(fmt.Sprint(c, dtype), func(t *testing.T) {
+					rng := rand.New(rand.NewPCG(5, uint64(c.heads)))
+					w := newWorld(rng, c.heads, 1, c.dim, c.dim, 150, 40)
+					w.dtype = dtype
+					whole := func(v []float32) { // sums are exact, and ties common
+						for i := range v {
+							v[i] = float32(math.Round(float64(v[i])))
+						}
+					}
+					var weights [][]float32
+					for s := range w.q {
+						whole(w.q[s])
+						whole(w.k[s])
+						weights = append(weights, normals(rng, len(w.q[s])/c.dim))
+						whole(weights[s])
+					}
+					got := w.indexStep(t, d, w.newPools(), weights, c.top, span{0, 0, 150}, span{1, 0, 40})
+					for i := range got {
+						seq, p := i/150, i%150
+						if want := w.chosen(seq, p, c.top, weights[seq][p*c.heads:]); !slices.Equal(got[i], want) {
+							t.Fatalf("sequence %d, position %d: %v, want %v", seq, p, got[i], want)
+						}
+					}
+					p, at := w.newPools(), 0
+					for _, n := range []int{1, 70, 9, 70} {
+						for i, ids := range w.indexStep(t, d, p, weights, c.top, span{0, at, at + n}) {
+							if !slices.Equal(ids, got[at+i]) {
+								t.Fatalf("position %d in chunks: %v, want %v", at+i, ids, got[at+i])
+							}
+						}
+						at += n
+					}
+				})
+			}
 		}
 	})
 }

@@ -5,6 +5,7 @@ package attn
 import (
 	"fmt"
 	"math"
+	"sort"
 
 	"github.com/metrale/metrale/internal/gpu/cpu/vec"
 )
@@ -51,6 +52,8 @@ type Call struct {
 	Last        []int32   // [seqs] the position up to which rows of a sequence see keys; nil: up to their own
 	Table       []int32   // [seqs, TableStride] pages
 	TableStride int
+	IDs         []int32 // [rows, Top] the positions that a row sees, rising, then -1; nil: all up to its own. Latent only
+	Top         int
 	plan
 }
 
@@ -74,21 +77,18 @@ func (c *Call) segment(t *tile, head, seg int, w *Scratch) {
 		w.q[r] = c.Q[at : at+c.HeadDim]
 	}
 	w.sums.reset(n, c.VDim)
-	table := c.table(t)
+	seq := int(c.RowSeq[t.lo])
+	table := c.Table[seq*c.TableStride : (seq+1)*c.TableStride]
+	if c.IDs == nil {
+		table = tableOf(c.Table, c.TableStride, seq, t.last, c.PageSize)
+	}
 	first, last := max(t.first, seg*segment), min(t.last, (seg+1)*segment-1)
 	for base := first / chunk * chunk; base <= last; base += chunk {
 		start := base + max(first-base, 0)/Block*Block
 		keys := min(last+1, base+chunk) - start
 		blocks := (keys + Block - 1) / Block
 		for b := range blocks {
-			at := c.find(table, start+b*Block)
-			if c.Latent {
-				w.kb[b] = c.K.block(c.Level, at, 0, w.k[b*Block*c.HeadDim:])
-				w.vb[b] = transpose(w.v[b*Block*c.VDim:], w.kb[b], c.VDim)
-				continue
-			}
-			w.kb[b] = c.K.block(c.Level, at, head, w.k[b*Block*c.HeadDim:])
-			w.vb[b] = c.V.block(c.Level, at, head, w.v[b*Block*c.VDim:])
+			c.load(t, head, table, start+b*Block, b, w)
 		}
 		c.Level.Scores(w.s, stride, w.q[:n], w.kb[:blocks])
 		for r, row := 0, t.lo; r < n; row++ {
@@ -101,8 +101,12 @@ func (c *Call) segment(t *tile, head, seg int, w *Scratch) {
 	}
 }
 
-// sees is the position of the last key that a row sees.
+// sees is the position of the last key that a row sees; in a list, its place there.
 func (c *Call) sees(row int) int {
+	if c.IDs != nil {
+		ids := c.IDs[row*c.Top:][:c.Top]
+		return sort.Search(len(ids), func(i int) bool { return ids[i] < 0 }) - 1
+	}
 	if c.Last != nil {
 		return int(c.Last[c.RowSeq[row]])
 	}
@@ -139,24 +143,44 @@ func hide(s []float32) {
 	}
 }
 
-// table is the tile's sequence's pages, enough for its last position.
-func (c *Call) table(t *tile) []int32 {
-	seq := int(c.RowSeq[t.lo])
-	table := c.Table[seq*c.TableStride : (seq+1)*c.TableStride]
-	if t.last >= len(table)*c.PageSize {
-		panic(fmt.Sprintf("position %d is past the block table's %d pages", t.last, len(table)))
+// load brings block b of a chunk, whose keys begin at position pos, or at that place in the row's list.
+func (c *Call) load(t *tile, head int, table []int32, pos, b int, w *Scratch) {
+	k, v := w.k[b*Block*c.HeadDim:], w.v[b*Block*c.VDim:]
+	switch {
+	case c.IDs != nil:
+		w.kb[b] = c.gather(t.lo, table, c.IDs[t.lo*c.Top:][pos:min(pos+Block, t.last+1)], k)
+	case c.Latent:
+		w.kb[b] = c.K.block(c.Level, c.K.find(table, pos, c.PageSize), 0, k)
+	default:
+		w.kb[b] = c.K.block(c.Level, c.K.find(table, pos, c.PageSize), head, k)
+		w.vb[b] = c.V.block(c.Level, c.V.find(table, pos, c.PageSize), head, v)
+		return
 	}
-	return table
+	w.vb[b] = transpose(v, w.kb[b], c.VDim)
 }
 
-// find gives the pool's block that holds a position.
-func (c *Call) find(table []int32, pos int) int {
-	page := int(table[pos/c.PageSize])
-	at := page*(c.PageSize/Block) + pos%c.PageSize/Block
-	if page < 0 || at >= c.K.blocks() || !c.Latent && at >= c.V.blocks() {
-		panic(fmt.Sprintf("page %d is not in the pool", page))
+// gather makes a block of the keys at up to 16 positions.
+func (c *Call) gather(row int, table []int32, ids []int32, tmp []float32) []float32 {
+	first, last := ids[0], ids[len(ids)-1]
+	if first < 0 || last > c.Positions[row] || int(last) >= len(table)*c.PageSize {
+		panic(fmt.Sprintf("position %d sees positions %d to %d", c.Positions[row], first, last))
 	}
-	return at
+	if len(ids) == Block && first%Block == 0 && last == first+Block-1 { // a block as it is
+		return c.K.block(c.Level, c.K.find(table, int(first), c.PageSize), 0, tmp)
+	}
+	for lane, id := range ids {
+		c.K.column(tmp[lane:], c.K.find(table, int(id), c.PageSize), int(id)%Block)
+	}
+	return tmp[:c.HeadDim*Block]
+}
+
+// tableOf is a sequence's pages, enough for its last position.
+func tableOf(table []int32, stride, seq, last, pageSize int) []int32 {
+	table = table[seq*stride : (seq+1)*stride]
+	if last >= len(table)*pageSize {
+		panic(fmt.Sprintf("position %d is past the block table's %d pages", last, len(table)))
+	}
+	return table
 }
 
 // vector is the number of query vector r of a tile among the step's rows × heads.

@@ -5,7 +5,7 @@ package attn
 // tile is consecutive rows [lo, hi) of one sequence.
 type tile struct {
 	lo, hi      int
-	first, last int // positions of the keys that some row sees
+	first, last int // positions of the keys that some row sees; of one row with a list, places there
 	seg0, seg1  int // segments of those keys
 	part        int // its first state in parts
 }
@@ -34,7 +34,7 @@ func (c *Call) Plan(rows, workers int) int {
 	most := c.tileRows()
 	for lo := 0; lo < rows; {
 		hi := lo + 1
-		for hi < rows && hi-lo < most && c.RowSeq[hi] == c.RowSeq[lo] && c.Positions[hi] == c.Positions[hi-1]+1 {
+		for c.IDs == nil && hi < rows && hi-lo < most && c.RowSeq[hi] == c.RowSeq[lo] && c.Positions[hi] == c.Positions[hi-1]+1 {
 			hi++
 		}
 		t := tile{lo: lo, hi: hi, last: c.sees(hi - 1), part: states}

@@ -107,6 +107,31 @@ func (p *Pool) block(l vec.Level, block, head int, tmp []float32) []float32 {
 	return tmp[:n]
 }
 
+// find gives the pool's block that holds a position.
+func (p *Pool) find(table []int32, pos, pageSize int) int {
+	page := int(table[pos/pageSize])
+	at := page*(pageSize/Block) + pos%pageSize/Block
+	if page < 0 || at >= p.blocks() {
+		panic(fmt.Sprintf("page %d is not in the pool", page))
+	}
+	return at
+}
+
+// column copies one key of a block of one head down a lane: to k[0], k[16], …
+func (p *Pool) column(k []float32, block, lane int) {
+	at := p.at(block, 0) + lane
+	for d := range p.Dim {
+		switch p.D {
+		case tensor.F32:
+			k[d*Block] = p.F32[at+d*Block]
+		case tensor.BF16:
+			k[d*Block] = tensor.FromBF16(p.Bits[at+d*Block])
+		case tensor.F16:
+			k[d*Block] = tensor.FromF16(p.Bits[at+d*Block])
+		}
+	}
+}
+
 // transpose makes a block of values [16][dim] of the first dims of a block of keys [head_dim][16].
 func transpose(v, k []float32, dim int) []float32 {
 	for d := range dim {
