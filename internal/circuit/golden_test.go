@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -68,7 +69,8 @@ func TestKnownInstances(t *testing.T) {
 			}
 			if got := p.Digest(); got != d.Digest {
 				if *update {
-					src = bytes.Replace(src, []byte(`digest = "`+d.Digest), []byte(`digest = "`+got), 1)
+					at := bytes.Index(src, []byte(`model = "`+d.Model+`"`))
+					src = slices.Concat(src[:at], bytes.Replace(src[at:], []byte(`digest = "`+d.Digest+`"`), []byte(`digest = "`+got+`"`), 1))
 				} else {
 					t.Errorf("digest %s, INSTANCES.toml says %s (rewrite with -update)", got, d.Digest)
 				}
