@@ -252,7 +252,10 @@ func showKernel(out io.Writer, fsys fs.FS, name, kernelName string) error {
 	for _, c := range k.Where {
 		row("where", c)
 	}
-	if l := k.Launch; l != nil {
+	for i, l := range k.Launches() {
+		if i > 0 {
+			row("then")
+		}
 		row("module", l.Module)
 		row("entry", l.Entry)
 		row("params", strings.Join(l.Params, ", "))

@@ -297,6 +297,12 @@ func (k *Kernel) withConstants(values map[string]int64) *Kernel {
 	for i, l := range k.Then {
 		c.Then[i] = one(l)
 	}
+	c.Args = slices.Clone(k.Args)
+	for i := range c.Args {
+		if a := &c.Args[i]; a.Kind == ScratchArg {
+			a.Shape = all(a.Shape)
+		}
+	}
 	return &c
 }
 
