@@ -221,6 +221,11 @@ func (v *values) read(k placedKey, n *modelconf.Node) error {
 			return n.Errorf("%s is %s; it must be a number", n.Path(), literal(n))
 		}
 		v.params[k.Param] = x
+		for _, name := range k.Also {
+			if err := v.set(name, truth(x != 0), n); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
 }

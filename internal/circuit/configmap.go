@@ -58,6 +58,7 @@ type RopeKind struct {
 	Theta    float64 `toml:"theta"`     // where the config gives none
 	ThetaKey string  `toml:"theta_key"` // the key that holds this kind's theta
 	Partial  float64 `toml:"partial"`   // as of RopeRule
+	Type     string  `toml:"type"`      // where the config gives none; default unless given
 	Plain    bool    `toml:"plain"`     // rope_scaling is not of this kind
 }
 
@@ -80,7 +81,7 @@ type Key struct {
 	Longer  bool              `toml:"longer"`  // of Kinds and Each: entries of draft layers may follow
 	Base    int64             `toml:"base"`    // of Layers: the number of the first layer
 	Alias   []string          `toml:"alias"`   // other spellings of the key
-	Also    []string          `toml:"also"`    // further switches that it sets
+	Also    []string          `toml:"also"`    // further switches that it sets; of a param, those that are on where it is given and not 0
 	Part    string            `toml:"part"`    // of Kinds and Layers: the layer part
 	In      string            `toml:"in"`      // of Kinds and Layers: the part of the model
 	Count   string            `toml:"count"`   // of Layers: the dim that counts what the list names

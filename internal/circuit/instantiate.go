@@ -3,6 +3,7 @@
 package circuit
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -222,18 +223,23 @@ func fill(name string, dims map[string]int64) (string, error) {
 	}
 }
 
+// layerPrefix begins the names of nodes and states that the block being placed has in a layer.
+func (b *builder) layerPrefix(layer int) string {
+	prefix := fmt.Sprintf("L%02d.%s.", layer, cmp.Or(b.use.As, b.use.Block))
+	if b.c.part != "" {
+		prefix = b.c.part + "." + prefix
+	}
+	return prefix
+}
+
 // place adds a block's nodes: in a layer, or (layer -1) around them, there for the layers of a kind or for all.
 func (b *builder) place(u Use, layer int, kind string) error {
 	b.block, b.use, b.layer = b.lib.Blocks[u.Block], u, layer
-	as := u.As
-	if as == "" {
-		as = u.Block
-	}
 	b.prefix, b.local, b.states = "", map[string]int{}, map[string]int{}
 	subst := []string{}
 	switch {
 	case layer >= 0:
-		b.at, b.prefix = b.p.inLayer(layer), fmt.Sprintf("L%02d.%s.", layer, as)
+		b.at, b.prefix = b.p.inLayer(layer), b.layerPrefix(layer)
 		b.at.dims["nth"] = int64(b.nth)
 		subst = append(subst, "{L}", strings.ReplaceAll(b.c.Layers.Path, "{i}", itoa(layer)))
 	case kind != "":
@@ -241,7 +247,7 @@ func (b *builder) place(u Use, layer int, kind string) error {
 	default:
 		b.at = &b.p.values
 	}
-	if b.c.part != "" {
+	if b.c.part != "" && layer < 0 {
 		b.prefix = b.c.part + "." + b.prefix
 	}
 	b.bind(u, subst)
@@ -524,6 +530,13 @@ func mesh(dim string) string {
 func (b *builder) state(name string) (int, error) {
 	if s, ok := b.states[name]; ok {
 		return s, nil
+	}
+	if b.layer >= 0 && b.at.dims["shares"] != 0 {
+		from := b.layerPrefix(b.p.keeper(b.layer)) + name
+		if i := slices.IndexFunc(b.in.States, func(s plan.State) bool { return s.Name == from }); i >= 0 {
+			return i, nil
+		}
+		return 0, fmt.Errorf("there is no state %s to share", from)
 	}
 	d := b.block.States[name]
 	dtype, err := stateDType(d.DType, kvDType)

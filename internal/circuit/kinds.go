@@ -104,7 +104,39 @@ func (p *point) layers(v *Variant, tree *modelconf.Node) error {
 		}
 	}
 	p.lift()
-	return p.kindDefaults(v, tree)
+	if err := p.kindDefaults(v, tree); err != nil {
+		return err
+	}
+	return p.share(v.circuit, tree)
+}
+
+// share marks the layers that keep no state.
+func (p *point) share(c *Circuit, tree *modelconf.Node) error {
+	if c.Layers.Sharing == "" {
+		return nil
+	}
+	p.dims["shares"] = 0
+	n, err := tensor.Eval(c.Layers.Sharing, p.dims)
+	if err != nil {
+		return c.file.Errorf("layers.sharing", "%s", err)
+	}
+	for i := len(p.kinds) - int(n); i < len(p.kinds); i++ {
+		if i < 0 || p.keeper(i) < 0 {
+			return tree.Errorf("layer %d keeps no state, and no layer before those that keep none is like it", max(i, 0))
+		}
+		p.ofLayer[i].dims["shares"] = 1
+	}
+	return nil
+}
+
+// keeper is the layer whose states layer i reads: the last like it that keeps its own, -1 if there is none.
+func (p *point) keeper(i int) int {
+	for j := i; j >= 0; j-- {
+		if p.ofLayer[j].dims["shares"] == 0 && j < i && slices.Equal(p.kinds[i], p.kinds[j]) {
+			return j
+		}
+	}
+	return -1
 }
 
 // each reads a list with a value for each layer.

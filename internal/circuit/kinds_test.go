@@ -188,3 +188,39 @@ func TestStepSpellings(t *testing.T) {
 		}
 	}
 }
+
+// TestLayersShareStates: the last layers have no K and V of their own, and read those of the last layer before them like it.
+func TestLayersShareStates(t *testing.T) {
+	cfg, cat := tiny(t, "gemma4_ple")
+	p := lower(t, instantiate(t, cfg), cat, false)
+	var states, readers []string
+	for _, s := range p.States {
+		states = append(states, s.Name)
+	}
+	for i := range p.Launches {
+		if l := &p.Launches[i]; l.Kernel == "attention" {
+			for j := range l.Args {
+				if l.Args[j].Param == "k_pool" {
+					readers = append(readers, l.Name[:3]+" "+p.States[l.Args[j].Index].Name)
+				}
+			}
+		}
+	}
+	if got, want := strings.Join(states, " "), "L00.attn.k L00.attn.v L01.attn.k L01.attn.v L02.attn.k L02.attn.v"; got != want {
+		t.Errorf("states %s, want %s", got, want)
+	}
+	want := "L00 L00.attn.k, L01 L01.attn.k, L02 L02.attn.k, L03 L01.attn.k, L04 L01.attn.k, L05 L02.attn.k"
+	if got := strings.Join(readers, ", "); got != want {
+		t.Errorf("read %s\nwant %s", got, want)
+	}
+	src := archive(t, "tiny/gemma4_ple.tar.gz")["config.json"]
+	for n, fault := range map[string]string{
+		"4": "layer 2 keeps no state, and no layer before those that keep none is like it",
+		"7": "layer 0 keeps no state",
+	} {
+		_, err := Instantiate(lib(t), readConfig(t, replaceJSON(t, src, `"num_kv_shared_layers": 3`, `"num_kv_shared_layers": `+n)))
+		if err == nil || !strings.Contains(err.Error(), fault) {
+			t.Errorf("%s: %v, want %s", n, err, fault)
+		}
+	}
+}

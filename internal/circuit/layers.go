@@ -14,10 +14,13 @@ import (
 
 // Layers says which blocks each layer has: those of its kind, part after part.
 type Layers struct {
-	Path  string           `toml:"path"`  // {L} of tensor names; {i} is the layer
-	Count string           `toml:"count"` // the dim that counts them
-	Parts []Part           `toml:"part"`  // one part of the only kind, unless given
-	Kind  map[string][]Use `toml:"kind"`
+	Path  string `toml:"path"`  // {L} of tensor names; {i} is the layer
+	Count string `toml:"count"` // the dim that counts them
+	// Sharing is how many layers, the last ones, keep no state: in them the dim "shares" is 1, and blocks read the states of
+	// the last layer before them of the same kinds.
+	Sharing string           `toml:"sharing"`
+	Parts   []Part           `toml:"part"` // one part of the only kind, unless given
+	Kind    map[string][]Use `toml:"kind"`
 }
 
 // Part is what of a layer varies by itself. A list of the config that names the part decides its kinds; else one of the

@@ -62,7 +62,7 @@ type NodeDecl struct {
 	Op      string                `toml:"op"`
 	In      []string              `toml:"in"`
 	Out     *[]string             `toml:"out"`   // [id] unless given
-	When    string                `toml:"when"`  // a dim that must not be 0, or !dim that must
+	When    string                `toml:"when"`  // an expression over dims that must not be 0, or !expression
 	Attrs   map[string]any        `toml:"attrs"` // a number; an expression over dims; a param or rsqrt(dims); a string or $variant
 	Weights map[string]WeightDecl `toml:"weights"`
 	Consts  map[string]string     `toml:"consts"`
@@ -106,7 +106,7 @@ type Circuit struct {
 type Use struct {
 	Block string            `toml:"use"`
 	As    string            `toml:"as"`    // prefix of node ids; the block's name unless given
-	When  string            `toml:"when"`  // a dim that must not be 0, or !dim that must
+	When  string            `toml:"when"`  // an expression over dims that must not be 0, or !expression
 	Kinds []string          `toml:"kinds"` // before the layers: once for each of these kinds that occurs, whose layers alone see it
 	Bind  map[string]string `toml:"bind"`  // replaces binds
 	Set   map[string]string `toml:"set"`   // dims that differ here

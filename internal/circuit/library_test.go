@@ -98,7 +98,7 @@ func TestFaultsThatAConfigShows(t *testing.T) {
 	cfg, _ := tiny(t, "llama")
 	for _, c := range []struct{ file, old, new, want string }{
 		{"circuits/blocks/mlp.toml", `axes = ["inter", "hidden"]`, `axes = ["intel", "hidden"]`, `circuits/blocks/mlp.toml:@:1: node L00.mlp.gate: expression "intel": unknown dim "intel"`},
-		{"circuits/blocks/mlp.toml", `when = "mlp_bias"`, `when = "bias"`, `circuits/blocks/mlp.toml:@:1: node L00.mlp.gate: when: there is no dim bias`},
+		{"circuits/blocks/mlp.toml", `when = "mlp_bias"`, `when = "bias"`, `circuits/blocks/mlp.toml:@:1: node L00.mlp.gate: when: expression "bias": unknown dim "bias"`},
 		{"circuits/blocks/mlp.toml", `act = "$act"`, `act = "$activation"`, `circuits/blocks/mlp.toml:@:1: node L00.mlp.act: attribute act: the config gives no activation`},
 		{"circuits/blocks/mlp.toml", `split = "inter"`, `split = "outer"`, `circuits/blocks/mlp.toml:@:1: node L00.mlp.gate: no axis of [inter hidden] is named by outer`},
 		{"circuits/blocks/mlp.toml", `["hidden", "inter"]`, `["hidden", "hidden"]`, `no axis of [hidden hidden] is named by inter`},

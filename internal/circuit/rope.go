@@ -122,13 +122,13 @@ func (r *ropeReader) fail(err error) {
 
 // rotation is that of a kind, or of the model ("").
 func (p *point) rotation(v *Variant, params *modelconf.Node, kind string, tree *modelconf.Node) error {
-	r := ropeReader{p: p, obj: params, kind: "default", layers: kind}
+	rule := v.Rope.Kind[kind]
+	r := ropeReader{p: p, obj: params, kind: cmp.Or(rule.Type, "default"), layers: kind}
 	if params != nil {
 		if err := r.kindAndKeys(v); err != nil {
 			return err
 		}
 	}
-	rule := v.Rope.Kind[kind]
 	if rule.Theta == 0 {
 		rule.Theta = v.Rope.Theta
 	}

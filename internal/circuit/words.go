@@ -5,17 +5,19 @@ package circuit
 import (
 	"fmt"
 	"strings"
+
+	"github.com/metrale/metrale/internal/tensor"
 )
 
-// when evaluates a condition: empty, "dim" or "!dim".
+// when evaluates a condition: empty, an expression over dims that must not be 0, or !expression.
 func when(cond string, dims map[string]int64) (bool, error) {
 	if cond == "" {
 		return true, nil
 	}
-	name, not := strings.CutPrefix(cond, "!")
-	v, ok := dims[name]
-	if !ok {
-		return false, fmt.Errorf("when: there is no dim %s", name)
+	expr, not := strings.CutPrefix(cond, "!")
+	v, err := tensor.Eval(expr, dims)
+	if err != nil {
+		return false, fmt.Errorf("when: %w", err)
 	}
 	return (v != 0) != not, nil
 }

@@ -63,6 +63,62 @@ func gate(a *args) func() {
 	return func() { r.run(x.rows() * g.n) }
 }
 
+// scale multiplies by a factor and, if there is one, by a weight over each group.
+func scale(a *args) func() {
+	x := a.acts("x", plan.InOut, 0)
+	group, factor := a.size("group", 1), float32(a.float("factor", 1))
+	w := a.optFloats("w", group)
+	per := a.divides("x", x.n, group)
+	level := a.dev.level
+	r := a.dev.region(x.n, func(lo, hi, _ int) {
+		for i := lo; i < hi; i++ {
+			row := x.row(i)
+			switch {
+			case w == nil:
+				level.Scale(row, row, factor)
+			case group == 1:
+				level.Scale(row, row, w[0]*factor)
+			default:
+				for g := range per {
+					seg := row[g*group : (g+1)*group]
+					level.ScaleMul(seg, seg, w, factor, 0)
+				}
+			}
+		}
+	})
+	return func() { r.run(x.rows()) }
+}
+
+func softcap(a *args) func() {
+	x := a.acts("x", plan.InOut, 0)
+	limit := a.float("cap")
+	if a.err == nil && !(limit > 0) {
+		a.fail("", "attribute cap is %v, want it positive", limit)
+	}
+	r := a.dev.region(20, func(lo, hi, _ int) {
+		for i, v := range x.data[lo:hi] {
+			x.data[lo+i] = float32(limit * math.Tanh(float64(v)/limit))
+		}
+	})
+	return func() { r.run(x.rows() * x.n) }
+}
+
+// slice takes n elements of each row.
+func slice(a *args) func() {
+	from, n := a.int("from"), a.size("n")
+	x := a.acts("x", plan.In, 0)
+	y := a.actsLike(x, "y", plan.Out, n)
+	if a.err == nil && from+n > x.n {
+		a.fail("x", "elements %d to %d of rows of %d", from, from+n, x.n)
+	}
+	r := a.dev.region(n, func(lo, hi, _ int) {
+		for i := lo; i < hi; i++ {
+			copy(y.row(i), x.row(i)[from:])
+		}
+	})
+	return func() { r.run(x.rows()) }
+}
+
 // split parts each group of a+b elements.
 func split(a *args) func() {
 	groups, na, nb := a.size("groups"), a.size("a"), a.size("b")

@@ -126,6 +126,34 @@ func rowCases() []rowCase {
 					}
 				}})
 		}
+		cs = append(cs,
+			rowCase{name: fmt.Sprint("scale/", n), kernel: "scale", attrs: attrs{"factor": 0.3}, io: map[string]int{"x": n}, tol: tolOnce,
+				twin: func(r *row) {
+					for i := range r.v["x"] {
+						r.v["x"][i] *= 0.3
+					}
+				}},
+			rowCase{name: fmt.Sprint("scale/one/", n), kernel: "scale", io: map[string]int{"x": n}, w: map[string]int{"w": 1}, tol: tolOnce,
+				twin: func(r *row) {
+					for i := range r.v["x"] {
+						r.v["x"][i] *= r.v["w"][0]
+					}
+				}},
+			rowCase{name: fmt.Sprint("scale/each/", n), kernel: "scale", attrs: attrs{"factor": -2.0, "group": n}, io: map[string]int{"x": n}, w: map[string]int{"w": n}, tol: tolOnce,
+				twin: func(r *row) {
+					for i, w := range r.v["w"] {
+						r.v["x"][i] *= -2 * w
+					}
+				}},
+			rowCase{name: fmt.Sprint("softcap/", n), kernel: "softcap", attrs: attrs{"cap": 1.5}, io: map[string]int{"x": n}, tol: tolOnce,
+				twin: func(r *row) {
+					for i, x := range r.v["x"] {
+						r.v["x"][i] = 1.5 * math.Tanh(x/1.5)
+					}
+				}},
+			rowCase{name: fmt.Sprint("slice/", n), kernel: "slice", attrs: attrs{"from": n / 3, "n": n - n/3 - n/4}, in: map[string]int{"x": n}, out: map[string]int{"y": n - n/3 - n/4},
+				twin: func(r *row) { copy(r.v["y"], r.v["x"][n/3:]) }},
+		)
 		const limit = 0.75
 		within := func(u float64) float64 { return min(max(u, -limit), limit) }
 		for name, f := range map[string]func(g, u float64) float64{
