@@ -45,11 +45,14 @@ func tinyPlan(rows int64) *plan.Plan {
 }
 
 // tinyStore holds the embedding in two halves.
-func tinyStore(t *testing.T) weights.Store {
+func tinyStore(t *testing.T) weights.Store { return twoTensors(t, make([]byte, 48)) }
+
+// twoTensors are a and b, of three rows each.
+func twoTensors(t testing.TB, data []byte) weights.Store {
 	t.Helper()
 	s, err := weights.Memory(
-		safetensors.NamedTensor{Name: "a", DType: tensor.BF16, Shape: tensor.Shape{3, 4}, Data: make([]byte, 24)},
-		safetensors.NamedTensor{Name: "b", DType: tensor.BF16, Shape: tensor.Shape{3, 4}, Data: make([]byte, 24)},
+		safetensors.NamedTensor{Name: "a", DType: tensor.BF16, Shape: tensor.Shape{3, 4}, Data: data[:24]},
+		safetensors.NamedTensor{Name: "b", DType: tensor.BF16, Shape: tensor.Shape{3, 4}, Data: data[24:]},
 	)
 	if err != nil {
 		t.Fatal(err)
