@@ -21,7 +21,7 @@ func benchInput(t testing.TB) Input {
 }
 
 func BenchmarkRender(b *testing.B) {
-	for _, name := range []string{"qwen3", "qwen3.8", "gpt-oss", "gemma4-31b", "nemotron-3-nano", "deepseek-v3.1"} {
+	for _, name := range []string{"qwen3", "qwen3.8", "gpt-oss", "glm-4.6", "deepseek-v3.1"} {
 		b.Run(name, func(b *testing.B) {
 			tpl, in := compile(b, source(b, name)), benchInput(b)
 			b.ReportAllocs()
