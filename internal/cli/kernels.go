@@ -101,7 +101,7 @@ func codeOf(t *kernel.Target, x *kernel.Index) string {
 	case x == nil || t.Model != nil && x.Targets[t.Name()] == nil:
 		return "not in this binary"
 	case t.Model != nil:
-		return plural(len(x.Targets[t.Name()]), "module") + " of its own"
+		return "the class's, and " + plural(len(x.Targets[t.Name()]), "module") + " of its own"
 	}
 	return plural(len(x.Modules), "module") + " by " + x.Compiler
 }
@@ -119,7 +119,7 @@ func listTargets(out io.Writer, fsys fs.FS) error {
 		if t.Model != nil {
 			serves = matchText(t.Model.Matches)
 		} else if t.Class.Partial {
-			serves = "circuits of " + strings.Join(t.Class.Ops(), ", ")
+			serves = "circuits of " + opsText(t.Class.Ops())
 		}
 		if arch == "" {
 			arch = "any"
@@ -127,6 +127,14 @@ func listTargets(out io.Writer, fsys fs.FS) error {
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", name, arch, serves, codeOf(t, carried[t.Class.Name]))
 	}
 	return w.Flush()
+}
+
+// opsText lists ops, or counts them if there are many.
+func opsText(ops []string) string {
+	if len(ops) > 4 {
+		return plural(len(ops), "op")
+	}
+	return strings.Join(ops, ", ")
 }
 
 // matchText is "llama/4096, mistral".
