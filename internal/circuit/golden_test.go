@@ -20,6 +20,8 @@ const instancesFile = "../../kernels/circuits/INSTANCES.toml"
 type instanceDecl struct {
 	Model   string   `toml:"model"`
 	Config  string   `toml:"config"`
+	With    []string `toml:"with"` // parts beside the decoder
+	Part    string   `toml:"part"`
 	Compute string   `toml:"compute"`
 	KV      string   `toml:"kv"`
 	Stored  string   `toml:"stored"`
@@ -51,7 +53,14 @@ func TestKnownInstances(t *testing.T) {
 			if json == nil {
 				t.Fatalf("testdata has no %s", d.Config)
 			}
-			in := instantiate(t, readConfig(t, json))
+			whole, err := Instantiate(lib(t), readConfig(t, json), d.With...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			in := whole.InPart(d.Part)
+			if in == nil {
+				t.Fatalf("the config has no part %s", d.Part)
+			}
 			stored, _ := tensor.ParseDType(d.Stored)
 			kv, _ := tensor.ParseDType(d.KV)
 			p, err := in.Lower(lib(t), in.SyntheticCatalog(stored), Options{Class: "cpu", Compute: d.Compute, KV: kv,

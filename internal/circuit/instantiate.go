@@ -332,7 +332,7 @@ func (b *builder) bind(u Use, subst []string) {
 		if over, ok := u.Bind[name]; ok {
 			word = over
 		}
-		binds[name] = strings.Split(word, "|")
+		binds[name] = strings.Split(strings.NewReplacer(subst...).Replace(word), "|")
 		most = max(most, len(binds[name]))
 	}
 	b.binds = nil

@@ -246,11 +246,16 @@ func (x *placedNode) numbers(words []string) error {
 	if x.n.Kind() != modelconf.Array {
 		return x.n.Errorf("%s is %s; it must be a list of layer numbers", x.n.Path(), x.n.Kind())
 	}
+	last := int64(-1)
 	for _, e := range x.n.Items() {
 		i, ok := e.Int()
 		if err := set(e, i, ok); err != nil {
 			return err
 		}
+		if x.key.Count != "" && i <= last {
+			return refuse(e, "%s is %s; layer numbers must rise here", e.Path(), literal(e))
+		}
+		last = i
 	}
 	return nil
 }

@@ -56,9 +56,11 @@ type family struct {
 	instance *circuit.Instance
 	library  *circuit.Library
 	prompts  map[string]reference // "long", "short"
+	with     []string             // parts beside the decoder
+	ref      weights.Store
 }
 
-func openFamily(t *testing.T, name string) *family {
+func openFamily(t *testing.T, name string, with ...string) *family {
 	t.Helper()
 	dir := t.TempDir()
 	unpack(t, filepath.Join("..", "..", "testdata", "tiny", name+".tar.gz"), dir)
@@ -79,16 +81,16 @@ func openFamily(t *testing.T, name string) *family {
 	if err != nil {
 		t.Fatal(err)
 	}
-	in, err := circuit.Instantiate(lib, cfg)
+	in, err := circuit.Instantiate(lib, cfg, with...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &family{store: store, instance: in, library: lib, prompts: map[string]reference{}}
 	ref, _, err := weights.Open(refs, weights.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer ref.Close()
+	t.Cleanup(func() { ref.Close() })
+	f := &family{store: store, instance: in, library: lib, prompts: map[string]reference{}, with: with, ref: ref}
 	for _, which := range []string{"long", "short"} {
 		f.prompts[which] = reference{
 			ids: readInts(t, ref, which+".input_ids"), greedy: readInts(t, ref, which+".greedy"),
@@ -165,19 +167,23 @@ func (c catalog) Lookup(name string) (tensor.DType, tensor.Shape, bool) {
 	return x.DType, x.Shape, ok
 }
 
-// load binds the family's plan to the CPU.
+// load binds the family's plans to the CPU.
 func (f *family) load(t *testing.T, device cpu.Options, noFusion bool) *exec.Model {
 	t.Helper()
-	p, err := f.instance.Lower(f.library, catalog{f.store}, circuit.Options{Class: "cpu", Compute: circuit.Float32, KV: tensor.F32, NoFusion: noFusion,
-		Limits: plan.Limits{Rows: 96, Seqs: 4, Outs: 96, PageSize: pageSize, Pages: 5}})
-	if err != nil {
-		t.Fatal(err)
+	var plans []*plan.Plan
+	for _, part := range append([]string{""}, f.with...) {
+		p, err := f.instance.InPart(part).Lower(f.library, catalog{f.store}, circuit.Options{Class: "cpu", Compute: circuit.Float32, KV: tensor.F32, NoFusion: noFusion,
+			Limits: plan.Limits{Rows: 96, Seqs: 4, Outs: 96, PageSize: pageSize, Pages: 5}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		plans = append(plans, p)
 	}
 	dev, err := cpu.Open(device)
 	if err != nil {
 		t.Skipf("path %q: %v", device.Path, err)
 	}
-	m, err := exec.Load(context.Background(), exec.Options{Device: dev, Plans: []*plan.Plan{p}, Store: f.store, NumPages: 20, NumSlots: 4})
+	m, err := exec.Load(context.Background(), exec.Options{Device: dev, Plans: plans, Store: f.store, NumPages: 20, NumSlots: 4})
 	if err != nil {
 		t.Fatal(err)
 	}
