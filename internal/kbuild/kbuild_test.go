@@ -321,3 +321,18 @@ norm.hip:8:1: remark:     LDS Size [bytes/block]: 32 [-Rpass-analysis=kernel-res
 		t.Error(diff)
 	}
 }
+
+// FuzzReports: no text of a compiler makes a report that counts below zero, or panics.
+func FuzzReports(f *testing.F) {
+	f.Add("ptxas info : Compiling entry function 'k' for 'sm_90a'\n 0 bytes stack frame, 8 bytes spill stores, 8 bytes spill loads\nptxas info : Used 12 registers, 4 bytes smem\n")
+	f.Add("remark: Function Name: k\nremark:     VGPRs: 10\nremark:     LDS Size [bytes/block]: 32\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		for _, report := range []map[string]kernel.Usage{parsePtxas(text), parseRemarks(text)} {
+			for e, u := range report {
+				if u.Registers < 0 || u.SpillBytes < 0 || u.StaticShared < 0 {
+					t.Fatalf("%s: %+v", e, u)
+				}
+			}
+		}
+	})
+}

@@ -123,4 +123,14 @@ func parseRemarks(text string) map[string]kernel.Usage {
 	return out
 }
 
-func number(s string) int { n, _ := strconv.Atoi(s); return n }
+// number reads digits; none are 0, and too many are above any ceiling.
+func number(s string) int {
+	n, err := strconv.ParseInt(s, 10, 32)
+	switch {
+	case s == "":
+		return 0
+	case err != nil:
+		return 1 << 30
+	}
+	return int(n)
+}

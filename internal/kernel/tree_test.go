@@ -16,6 +16,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/txtar"
+
+	"github.com/metrale/metrale/internal/diag"
 )
 
 var update = flag.Bool("update", false, "rewrite golden files")
@@ -117,4 +119,47 @@ func judge(fsys fs.FS) string {
 		}
 	}
 	return b.String()
+}
+
+// FuzzLeaf: whatever a leaf's manifests say, the tree is judged, and an accepted leaf has modules that hash.
+func FuzzLeaf(f *testing.F) {
+	good, err := txtar.ParseFile(filepath.Join("testdata", "trees", "good.txtar"))
+	if err != nil {
+		f.Fatal(err)
+	}
+	var seeds [2][]byte
+	for _, file := range good.Files {
+		switch file.Name {
+		case "hw/large/bf16/KERNEL.toml":
+			seeds[0] = file.Data
+		case "hw/large/MODEL.toml":
+			seeds[1] = file.Data
+		}
+	}
+	f.Add(seeds[0], seeds[1])
+	f.Add([]byte("[sources]\nuse = [\"../x.cu\", \"x.cu\"]\n[modules]\n\"a/b\" = \"./x\"\n"), []byte("[[match]]\nmodel_type = \"x\"\n"))
+	f.Add([]byte("[points.\"a/points\"]\nheader = \"../../hw/common/a/points.cuh\"\nentries = { e = [] }\n"), seeds[1])
+	f.Fuzz(func(t *testing.T, kernelTOML, modelTOML []byte) {
+		fsys := fstest.MapFS{}
+		for _, file := range good.Files {
+			if file.Name != "want" {
+				fsys[file.Name] = &fstest.MapFile{Data: file.Data}
+			}
+		}
+		fsys["hw/large/bf16/KERNEL.toml"] = &fstest.MapFile{Data: kernelTOML}
+		fsys["hw/large/MODEL.toml"] = &fstest.MapFile{Data: modelTOML}
+		tree, err := Load(fsys)
+		if err != nil {
+			if e, ok := diag.As(err); !ok || e.Code != diag.Format || e.Pos.File == "" {
+				t.Fatalf("no place: %v", err)
+			}
+			return
+		}
+		tree.Check(fsys)
+		for _, m := range tree.Targets["hw/large/bf16"].Modules {
+			if hash, err := m.Closure(fsys, "c"); err == nil && len(hash) != 64 {
+				t.Fatalf("%s: %q", m.Name, hash)
+			}
+		}
+	})
 }
