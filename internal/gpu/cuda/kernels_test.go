@@ -185,8 +185,10 @@ func TestRowsDoNotMeet(t *testing.T) {
 func TestChunksDoNotMatter(t *testing.T) {
 	gpu, _ := machines(t)
 	for name, make_ := range map[string]func(steps [][]int) *story{
-		"conv":       func(steps [][]int) *story { return convStory(40, 4, "silu", steps) },
-		"delta_rule": func(steps [][]int) *story { return deltaStory(1, 2, 32, 24, steps) },
+		"conv":                  func(steps [][]int) *story { return convStory(40, 4, "silu", true, steps) },
+		"delta_rule":            func(steps [][]int) *story { return deltaStory(1, 2, 32, 24, 1, steps) },
+		"delta_rule by channel": func(steps [][]int) *story { return deltaStory(1, 2, 32, 24, 32, steps) },
+		"ssd":                   func(steps [][]int) *story { return ssdStory(2, 1, 24, 32, steps) },
 	} {
 		whole := make_([][]int{{7}})
 		want := whole.steps[0].floats(gpu.run(t, whole, nil)[0], "y")

@@ -134,6 +134,43 @@ func attentionStories() (list []*story) {
 	return append(list, s)
 }
 
+// latentStories cache one vector per token for all heads.
+func latentStories() (list []*story) {
+	for _, c := range []struct {
+		heads, dim, vd, window int
+		dtype                  tensor.DType
+	}{{4, 72, 64, 0, tensor.BF16}, {5, 40, 32, 17, tensor.F32}, {9, 576, 512, 0, tensor.F16}, {3, 22, 18, 0, tensor.BF16}} {
+		s := newStory(fmt.Sprintf("latent_attention/%v/%d/%dx%d", c.dtype, c.heads, c.dim, c.vd), 12, 2, 1)
+		g := s.page(50, 20)
+		for _, spans := range [][]span{{{0, 0, 12}}, {{0, 12, 18}, {1, 0, 6}}, {{1, 6, 7}, {0, 18, 29}}} {
+			n := rowsOf(spans)
+			s.step("append", n, len(spans), 1).in(s, "k", rows, c.dim, s.normal).place(g, spans, 0, true).state(s, "pool", plan.InOut, c.dtype, g.pages, true, c.dim)
+			s.step("latent_attention", n, len(spans), 1).in(s, "q", rows, c.heads*c.dim, s.normal).place(g, spans, c.window, false).
+				state(s, "pool", plan.In, c.dtype, g.pages, true, c.dim).out(s, "y", rows, c.heads*c.vd).
+				attr("heads", c.heads).attr("head_dim", c.dim).attr("v_dim", c.vd).attr("scale", 1/math.Sqrt(float64(c.dim))).attr("window", c.window)
+		}
+		list = append(list, s)
+	}
+	return list
+}
+
+// fullStories are images beside each other.
+func fullStories() (list []*story) {
+	for _, c := range []struct{ heads, dim int }{{3, 16}, {2, 72}, {1, 200}, {2, 18}} {
+		s := newStory(fmt.Sprint("full_attention/", c.heads, "x", c.dim), 45, 2, 1)
+		n := c.heads * c.dim
+		seqs := make([]int32, 45)
+		for i := range seqs {
+			seqs[i] = int32(min(i/40, 1))
+		}
+		s.step("full_attention", 45, 2, 1).in(s, "q", rows, n, s.normal).in(s, "k", rows, n, s.normal).in(s, "v", rows, n, s.normal).
+			ints("cu_rows", 4, []int32{0, 40, 45}).ints("row_seq", 47, seqs).out(s, "y", rows, n).
+			attr("heads", c.heads).attr("head_dim", c.dim).attr("scale", 1/math.Sqrt(float64(c.dim)))
+		list = append(list, s)
+	}
+	return list
+}
+
 // sequences adds the fields of a step whose sequences have these numbers of rows; sequence i has slot 2-i%3, and starts fresh in
 // its first step.
 func (p *step) sequences(counts []int, first bool) *step {
@@ -165,29 +202,47 @@ func most(steps [][]int) (rows, seqs int) {
 }
 
 // convStory has steps of so many rows of each sequence.
-func convStory(channels, kernel int, act string, steps [][]int) *story {
+func convStory(channels, kernel int, act string, bias bool, steps [][]int) *story {
 	r, q := most(steps)
 	s := newStory(fmt.Sprint("conv/", act, "/", channels, "x", kernel), r, q, 1)
-	w := s.stored(tensor.F32, channels*kernel, 1)
+	w, b := s.stored(tensor.F32, channels*kernel, 1), s.stored(tensor.F32, channels, 1)
 	for i, c := range steps {
-		p := s.step("conv", sum(c), len(c), 1).in(s, "x", rows, channels, s.normal).weight(s, "w", tensor.F32, 1, channels, kernel).
-			state(s, "state", plan.InOut, tensor.F32, 3, false, channels, kernel-1).sequences(c, i == 0).out(s, "y", rows, channels).
-			attr("kernel", kernel).attr("act", act)
+		p := s.step("conv", sum(c), len(c), 1).in(s, "x", rows, channels, s.normal).weight(s, "w", tensor.F32, 1, channels, kernel)
 		p.arrays[2].data = w
+		if bias {
+			p.weight(s, "bias", tensor.F32, 1, channels)
+			p.arrays[3].data = b
+		}
+		p.state(s, "state", plan.InOut, tensor.F32, 3, false, channels, kernel-1).sequences(c, i == 0).out(s, "y", rows, channels).
+			attr("kernel", kernel).attr("act", act)
 	}
 	return s
 }
 
 // deltaStory has normalised keys and queries, decays and strengths as models have them.
-func deltaStory(kh, vh, kd, vd int, steps [][]int) *story {
+func deltaStory(kh, vh, kd, vd, channels int, steps [][]int) *story {
 	r, q := most(steps)
-	s := newStory(fmt.Sprint("delta_rule/", kh, ":", vh, "/", kd, "x", vd), r, q, 1)
+	s := newStory(fmt.Sprint("delta_rule/", kh, ":", vh, "/", kd, "x", vd, "/", channels), r, q, 1)
 	unit := func() float32 { return s.normal() / float32(math.Sqrt(float64(kd))) }
 	for i, c := range steps {
 		s.step("delta_rule", sum(c), len(c), 1).in(s, "q", rows, kh*kd, unit).in(s, "k", rows, kh*kd, unit).in(s, "v", rows, vh*vd, s.normal).
-			in(s, "g", rows, vh, func() float32 { return -s.rng.Float32() }).in(s, "beta", rows, vh, s.rng.Float32).
+			in(s, "g", rows, vh*channels, func() float32 { return -s.rng.Float32() }).in(s, "beta", rows, vh, s.rng.Float32).
 			state(s, "state", plan.InOut, tensor.F32, 3, false, vh, kd, vd).sequences(c, i == 0).out(s, "y", rows, vh*vd).
-			attr("k_heads", kh).attr("v_heads", vh).attr("k_dim", kd).attr("v_dim", vd)
+			attr("k_heads", kh).attr("v_heads", vh).attr("k_dim", kd).attr("v_dim", vd).attr("channels", channels)
+	}
+	return s
+}
+
+func ssdStory(heads, groups, dim, stateDim int, steps [][]int) *story {
+	r, q := most(steps)
+	s := newStory(fmt.Sprint("ssd/", heads, ":", groups, "/", dim, "x", stateDim), r, q, 1)
+	aLog, bias, d := s.stored(tensor.F32, heads, 1), s.stored(tensor.F32, heads, 1), s.stored(tensor.F32, heads, 1)
+	for i, c := range steps {
+		p := s.step("ssd", sum(c), len(c), 1).in(s, "xbc", rows, heads*dim+2*groups*stateDim, func() float32 { return s.normal() / 4 }).in(s, "dt", rows, heads, s.normal).
+			weight(s, "a_log", tensor.F32, 1, heads).weight(s, "dt_bias", tensor.F32, 1, heads).weight(s, "d", tensor.F32, 1, heads)
+		p.arrays[3].data, p.arrays[4].data, p.arrays[5].data = aLog, bias, d
+		p.state(s, "state", plan.InOut, tensor.F32, 3, false, heads, dim, stateDim).sequences(c, i == 0).out(s, "y", rows, heads*dim).
+			attr("heads", heads).attr("groups", groups).attr("head_dim", dim).attr("state_dim", stateDim)
 	}
 	return s
 }

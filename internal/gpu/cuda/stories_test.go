@@ -5,6 +5,7 @@ package cuda_test
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/metrale/metrale/internal/plan"
 	"github.com/metrale/metrale/internal/tensor"
@@ -32,14 +33,16 @@ func stories() map[string][]*story {
 		for _, h := range []int{32, 64, 1056} {
 			add(embedStory(h, d))
 		}
-		add(expertsStory(3, 5, 2, 64, 32, d, "silu"))
+		add(expertsStory(mixture{rows: 3, experts: 5, k: 2, h: 64, i: 32, dtype: d, act: "silu", gated: 1}))
+		add(groupLinearStory(3, 2, 24, 64, d))
+		add(groupLinearStory(20, 3, 10, 96, d))
 		add(linearStory("linear", rows, 3, 24, 64, d, true))
 		add(linearStory("linear", rows, 19, 40, 320, d, false))
 		add(linearStory("linear_add", rows, 2, 9, 96, d, false))
 		add(linearStory("linear_add", rows, 12, 33, 96, d, true))
-		for _, act := range []string{"silu", "gelu_tanh"} {
-			add(gluStory(rows, 1, 17, 64, d, act))
-			add(gluStory(rows, 21, 18, 288, d, act))
+		for _, act := range gluActs {
+			add(gluStory(rows, 1, 17, 64, d, act, 0))
+			add(gluStory(rows, 21, 18, 288, d, act, 0.5))
 		}
 	}
 	for _, r := range []int{1, 2, 5, 8, 9, 16, 33} {
@@ -50,33 +53,54 @@ func stories() map[string][]*story {
 	add(linearStory("linear", rows, 11, 7, 13, tensor.BF16, true))
 	add(linearStory("linear", rows, 2, 12, 4096, tensor.BF16, false))
 	add(embedStory(30, tensor.BF16))
-	add(expertsStory(11, 8, 4, 96, 40, tensor.BF16, "gelu_tanh"))
-	add(expertsStory(2, 3, 1, 13, 7, tensor.F32, "silu"))
+	for _, act := range append(gluActs, "relu2") {
+		add(expertsStory(mixture{rows: 11, experts: 8, k: 4, h: 96, i: 40, dtype: tensor.BF16, act: act, gated: 1, limit: 0.7}))
+	}
+	for _, act := range []string{"silu", "gelu_tanh", "relu2"} {
+		add(expertsStory(mixture{rows: 4, experts: 8, k: 2, h: 96, i: 40, dtype: tensor.BF16, act: act, bias: true}))
+	}
+	add(expertsStory(mixture{rows: 2, experts: 3, k: 1, h: 13, i: 7, dtype: tensor.F32, act: "silu", gated: 1}))
+	add(expertsStory(mixture{rows: 6, experts: 4, k: 3, h: 32, i: 16, dtype: tensor.F16, act: "swiglu_oai", gated: 1, limit: 7, bias: true}))
+	add(expertsStory(mixture{rows: 6, experts: 4, k: 3, h: 33, i: 16, dtype: tensor.F32, act: "silu", gated: 1, identity: 3}))
+	add(groupMulStory(3, 4, 32, 48))
+	add(groupMulStory(19, 2, 13, 200))
 
 	for _, n := range []int{16, 48, 100, 576, 2048, 30} {
 		for _, r := range []int{1, 5} {
 			add(normStory("rms_norm", rows, r, n, n, true, 0))
 			add(normStory("add_rms_norm", rows, r, n, n, true, 1))
 			add(addStory(rows, r, n))
-			add(elementStory("glu", r, n, n, "silu"))
-			add(elementStory("glu", r, n, n, "gelu_tanh"))
+			for _, act := range gluActs {
+				add(elementStory("glu", r, n, n, act))
+			}
+			for _, act := range []string{"silu", "gelu", "gelu_tanh", "relu2"} {
+				add(elementStory("act", r, n, n, act))
+			}
 		}
 		for _, act := range []string{"sigmoid", "silu", "softplus"} {
 			add(elementStory("gate", 3, n, n, act))
 			add(elementStory("gate", 3, 4*n, n, act))
 		}
 		add(gatherStory(7, 3, n))
+		add(takeStory(n))
+		add(putStory("replace", n))
+		add(putStory("add", n))
+		add(foldStory(4, n))
 	}
 	add(normStory("rms_norm", outs, 2, 64, 64, true, 0))
 	add(normStory("rms_norm", rows, 2, 9000, 9000, false, 0))
 	for _, group := range []int{16, 20, 64, 128, 18} {
-		for _, kernel := range []string{"rms_norm", "add_rms_norm", "l2_norm", "gated_norm"} {
+		for _, kernel := range []string{"rms_norm", "add_rms_norm", "l2_norm", "gated_norm", "layer_norm"} {
 			add(normStory(kernel, rows, 3, 3*group, group, group != 20, 0))
 		}
 	}
-	add(splitStory(3, 5, 2))
-	add(splitStory(1, 64, 128))
-	add(splitStory(4, 8, 4))
+	add(spanStory("rms_norm", 48, 4))
+	add(spanStory("add_rms_norm", 64, 2))
+	for _, kernel := range []string{"split", "join"} {
+		add(splitStory(kernel, 3, 5, 2))
+		add(splitStory(kernel, 1, 64, 128))
+		add(splitStory(kernel, 4, 8, 4))
+	}
 	add(anglesStory(12, 1.3466, 0, 1, 77, 9000, 131071))
 	add(anglesStory(64, 1, 1000000, 5))
 	for _, style := range []string{"half", "interleaved"} {
@@ -86,20 +110,25 @@ func stories() map[string][]*story {
 		add(ropeStory(style, 1, 2, 2, 0))
 	}
 	add(positionScaleStory(40))
-	add(gatesStory(24))
-	add(gatesStory(7))
-	for _, s := range attentionStories() {
-		add(s)
-	}
-	for _, s := range routerStories() {
+	add(gridAnglesStory(20))
+	add(gridEmbedStory(9, 40))
+	add(gatesStory(24, 1, 0))
+	add(gatesStory(7, 1, 0))
+	add(gatesStory(3, 16, 0))
+	add(gatesStory(4, 5, -5))
+	for _, s := range slices.Concat(attentionStories(), latentStories(), fullStories(), routerStories()) {
 		add(s)
 	}
 	for _, k := range []int{2, 3, 4} {
-		add(convStory(70, k, "silu", [][]int{{3, 1, 6}, {1, 1, 1}, {2, 5, 0}}))
+		add(convStory(70, k, "silu", k == 4, [][]int{{3, 1, 6}, {1, 1, 1}, {2, 5, 0}}))
 	}
-	add(convStory(300, 4, "none", [][]int{{1}, {9}}))
+	add(convStory(300, 4, "none", false, [][]int{{1}, {9}}))
 	for _, c := range []struct{ kh, vh, kd, vd int }{{1, 2, 16, 16}, {2, 4, 128, 128}, {1, 1, 48, 40}, {2, 2, 192, 64}, {1, 3, 256, 33}} {
-		add(deltaStory(c.kh, c.vh, c.kd, c.vd, [][]int{{5, 1}, {1, 3}}))
+		add(deltaStory(c.kh, c.vh, c.kd, c.vd, 1, [][]int{{5, 1}, {1, 3}}))
+		add(deltaStory(c.kh, c.vh, c.kd, c.vd, c.kd, [][]int{{5, 1}, {1, 3}}))
+	}
+	for _, c := range []struct{ heads, groups, hd, sd int }{{4, 2, 16, 16}, {8, 1, 64, 128}, {2, 2, 40, 80}, {3, 1, 20, 256}} {
+		add(ssdStory(c.heads, c.groups, c.hd, c.sd, [][]int{{5, 1}, {1, 3}}))
 	}
 	return all
 }
@@ -135,11 +164,27 @@ func linearStory(kernel, axis string, r, n, k int, d tensor.DType, bias bool) *s
 	return s
 }
 
-func gluStory(axis string, r, n, k int, d tensor.DType, act string) *story {
+// gluActs join gate and up.
+var gluActs = []string{"silu", "gelu_tanh", "silu_then_limit", "swiglu_oai"}
+
+func gluStory(axis string, r, n, k int, d tensor.DType, act string, limit float64) *story {
 	s := newAxisStory(fmt.Sprint("linear_glu/", act, "/", d, "/", r, "x", n, "x", k), axis, r)
 	w := 1 / math.Sqrt(float64(k))
 	s.only("linear_glu", axis, r).in(s, "x", axis, k, s.normal).weight(s, "wg", d, w, n, k).weight(s, "wu", d, w, n, k).out(s, "y", axis, n).
-		attr("compute", "f32").attr("act", act)
+		attr("compute", "f32").attr("act", act).attr("limit", limit)
+	return s
+}
+
+func groupLinearStory(r, groups, n, k int, d tensor.DType) *story {
+	s := newStory(fmt.Sprint("group_linear/", d, "/", r, "x", groups, "x", n, "x", k), r, 2, 1)
+	s.step("group_linear", r, 2, 1).in(s, "x", rows, groups*k, s.normal).weight(s, "w", d, 1/math.Sqrt(float64(k)), groups, n, k).out(s, "y", rows, groups*n).
+		attr("compute", "f32")
+	return s
+}
+
+func groupMulStory(r, groups, k, n int) *story {
+	s := newStory(fmt.Sprint("group_mul/", r, "x", groups, "x", k, "x", n), r, 2, 1)
+	s.step("group_mul", r, 2, 1).in(s, "x", rows, groups*k, s.normal).weight(s, "w", tensor.F32, 1/math.Sqrt(float64(k)), groups, k, n).out(s, "y", rows, groups*n)
 	return s
 }
 
@@ -149,17 +194,31 @@ func embedStory(h int, d tensor.DType) *story {
 	return s
 }
 
-func expertsStory(r, experts, k, h, i int, d tensor.DType, act string) *story {
-	s := newStory(fmt.Sprint("experts/", act, "/", d, "/", r, "x", h, "x", i), r, 2, 1)
+// mixture is a configuration of experts.
+type mixture struct {
+	rows, experts, k, h, i int
+	dtype                  tensor.DType
+	act                    string
+	gated, identity        int
+	limit                  float64
+	bias                   bool
+}
+
+func expertsStory(c mixture) *story {
+	s := newStory(fmt.Sprintf("experts/%+v", c), c.rows, 2, 1)
 	var ids []int32
-	for range r {
-		for _, e := range s.rng.Perm(experts)[:k] {
+	for range c.rows {
+		for _, e := range s.rng.Perm(c.experts + c.identity)[:c.k] {
 			ids = append(ids, int32(e))
 		}
 	}
-	s.step("experts", r, 2, 1).in(s, "x", rows, h, s.normal).picks(s, "ids", plan.In, k, ids).in(s, "weights", rows, k, s.rng.Float32).
-		weight(s, "gate_up", d, 1/math.Sqrt(float64(h)), experts, 2*i, h).weight(s, "down", d, 1/math.Sqrt(float64(i)), experts, h, i).
-		out(s, "y", rows, h).attr("k", k).attr("act", act).attr("compute", "f32")
+	wide := (1 + c.gated) * c.i
+	p := s.step("experts", c.rows, 2, 1).in(s, "x", rows, c.h, s.normal).picks(s, "ids", plan.In, c.k, ids).in(s, "weights", rows, c.k, s.rng.Float32).
+		weight(s, "gate_up", c.dtype, 1/math.Sqrt(float64(c.h)), c.experts, wide, c.h).weight(s, "down", c.dtype, 1/math.Sqrt(float64(c.i)), c.experts, c.h, c.i)
+	if c.bias {
+		p.weight(s, "gate_up_bias", tensor.F32, 1, c.experts, wide).weight(s, "down_bias", tensor.F32, 1, c.experts, c.h)
+	}
+	p.out(s, "y", rows, c.h).attr("k", c.k).attr("act", c.act).attr("limit", c.limit).attr("gated", c.gated).attr("identity", c.identity).attr("compute", "f32")
 	return s
 }
 
@@ -177,15 +236,33 @@ func normStory(kernel, axis string, r, n, group int, weight bool, plusOne int) *
 	if weight && kernel != "l2_norm" || kernel == "gated_norm" {
 		p.weight(s, "w", tensor.F32, 1, group)
 	}
+	if kernel == "layer_norm" && group%3 == 0 {
+		p.weight(s, "bias", tensor.F32, 1, group)
+	}
 	p.out(s, "y", axis, n).attr("eps", 1e-6).attr("group", group)
 	switch kernel {
+	case "layer_norm":
 	case "l2_norm":
 		p.attr("scale", 0.125)
 	case "gated_norm":
 		p.attr("act", []string{"silu", "sigmoid"}[group%3%2])
 	default:
-		p.attr("plus_one", plusOne)
+		p.attr("plus_one", plusOne).attr("span", 1).attr("scale", 1.0)
 	}
+	return s
+}
+
+// spanStory norms groups whose weights go over several of them.
+func spanStory(kernel string, group, span int) *story {
+	n := 2 * span * group
+	s := newStory(fmt.Sprint(kernel, "/span/", group, "x", span), 3, 2, 1)
+	p := s.step(kernel, 3, 2, 1)
+	if kernel == "add_rms_norm" {
+		p.io(s, "x", rows, n, s.normal).in(s, "d", rows, n, s.normal).attr("scale", 1.0)
+	} else {
+		p.in(s, "x", rows, n, s.normal).attr("scale", 0.3)
+	}
+	p.weight(s, "w", tensor.F32, 1, span*group).out(s, "y", rows, n).attr("eps", 1e-6).attr("group", group).attr("plus_one", 0).attr("span", span)
 	return s
 }
 
@@ -195,16 +272,18 @@ func addStory(axis string, r, n int) *story {
 	return s
 }
 
-// elementStory is glu of n values by n, or gate by m.
+// elementStory is glu or act of n values, or gate of n by m.
 func elementStory(kernel string, r, n, m int, act string) *story {
 	s := newStory(fmt.Sprint(kernel, "/", act, "/", r, "x", n, "/", m), r, 2, 1)
-	p := s.step(kernel, r, 2, 1)
-	if kernel == "glu" {
-		p.in(s, "g", rows, m, s.normal).in(s, "u", rows, n, s.normal).out(s, "y", rows, n)
-	} else {
+	p := s.step(kernel, r, 2, 1).attr("act", act)
+	switch kernel {
+	case "glu":
+		p.in(s, "g", rows, m, s.normal).in(s, "u", rows, n, s.normal).out(s, "y", rows, n).attr("limit", float64(n%3)/2)
+	case "act":
+		p.in(s, "x", rows, n, s.normal).out(s, "y", rows, n)
+	case "gate":
 		p.io(s, "x", rows, n, s.normal).in(s, "g", rows, m, s.normal)
 	}
-	p.attr("act", act)
 	return s
 }
 
@@ -214,10 +293,63 @@ func gatherStory(r, n, width int) *story {
 	return s
 }
 
-func splitStory(groups, a, b int) *story {
-	s := newStory(fmt.Sprint("split/", groups, "/", a, "/", b), 5, 2, 1)
-	s.step("split", 5, 2, 1).in(s, "x", rows, groups*(a+b), s.normal).out(s, "y0", rows, groups*a).out(s, "y1", rows, groups*b).
-		attr("groups", groups).attr("a", a).attr("b", b)
+// pool adds rows that were written outside of the plan.
+func (p *step) pool(s *story, count, width int) *step {
+	return p.add(&array{param: "pool", dtype: tensor.F32, axes: s.axes(count, width), data: s.stored(tensor.F32, count*width, 1)})
+}
+
+func takeStory(width int) *story {
+	s := newStory(fmt.Sprint("take_rows/", width), 3, 2, 1)
+	s.step("take_rows", 3, 2, 1).pool(s, 6, width).ints("hidden_row", 5, []int32{5, 0, 3}).out(s, "y", rows, width)
+	return s
+}
+
+func putStory(mode string, width int) *story {
+	s := newStory(fmt.Sprint("put_features/", mode, "/", width), 4, 2, 1)
+	s.step("put_features", 4, 2, 1).io(s, "x", rows, width, s.normal).pool(s, 6, width).ints("feature_row", 6, []int32{-1, 5, 0, -1}).attr("mode", mode)
+	return s
+}
+
+func foldStory(fold, width int) *story {
+	s := newStory(fmt.Sprint("fold_rows/", width), 3*fold, 2, 3)
+	s.step("fold_rows", 3*fold, 2, 3).in(s, "x", rows, width, s.normal).out(s, "y", outs, fold*width).attr("fold", fold)
+	return s
+}
+
+// splitStory is split of groups of a+b, or join to them.
+func splitStory(kernel string, groups, a, b int) *story {
+	s := newStory(fmt.Sprint(kernel, "/", groups, "/", a, "/", b), 5, 2, 1)
+	p := s.step(kernel, 5, 2, 1).attr("groups", groups).attr("a", a).attr("b", b)
+	if kernel == "join" {
+		p.in(s, "x0", rows, groups*a, s.normal).in(s, "x1", rows, groups*b, s.normal).out(s, "y", rows, groups*(a+b))
+	} else {
+		p.in(s, "x", rows, groups*(a+b), s.normal).out(s, "y0", rows, groups*a).out(s, "y1", rows, groups*b)
+	}
+	return s
+}
+
+// places adds coordinates of rows: time, height, width.
+func (p *step) places(list ...int32) *step {
+	p.ints("coords", 3*int(p.limits.Rows), list)
+	p.arrays[len(p.arrays)-1].axes = plan.Axes{{Name: rows, Size: p.limits.Rows}, {Name: "axes", Size: 3}}
+	return p
+}
+
+func gridAnglesStory(half int) *story {
+	s := newStory(fmt.Sprint("grid_angles/", half), 3, 2, 1)
+	freq, axis := make([]float32, half), make([]float32, half)
+	for i := range freq {
+		freq[i], axis[i] = float32(math.Pow(10000, -float64(i)/float64(half))), float32(i%3)
+	}
+	s.step("grid_angles", 3, 2, 1).places(1, 2, 3, 700, 30, 5, 0, 0, 1).constant(s, "inv_freq", freq).constant(s, "axis", axis).out(s, "y", rows, 2*half).attr("scale", 1.0)
+	return s
+}
+
+func gridEmbedStory(side, width int) *story {
+	s := newStory(fmt.Sprint("grid_embed/", side, "x", width), 4, 2, 1)
+	p := s.step("grid_embed", 4, 2, 1).places(0, 0, 0, 0, 3, 2, 0, 5, 11, 0, 1, 0).ints("grids", 9, []int32{1, 6, 12, 1, 2, 1}).ints("row_seq", 6, []int32{0, 0, 0, 1})
+	p.arrays[2].axes = plan.Axes{{Name: "seqs", Size: 3}, {Name: "axes", Size: 3}}
+	p.weight(s, "w", tensor.F32, 1, side*side, width).out(s, "y", rows, width)
 	return s
 }
 
@@ -245,10 +377,11 @@ func positionScaleStory(n int) *story {
 	return s
 }
 
-func gatesStory(h int) *story {
-	s := newStory(fmt.Sprint("delta_gates/", h), 5, 2, 1)
-	s.step("delta_gates", 5, 2, 1).in(s, "a", rows, h, s.normal).in(s, "b", rows, h, s.normal).weight(s, "a_log", tensor.F32, 1, h).weight(s, "dt_bias", tensor.F32, 1, h).
-		out(s, "g", rows, h).out(s, "beta", rows, h)
+func gatesStory(h, channels int, floor float64) *story {
+	s := newStory(fmt.Sprint("delta_gates/", h, "x", channels), 5, 2, 1)
+	n := h * channels
+	s.step("delta_gates", 5, 2, 1).in(s, "a", rows, n, s.normal).in(s, "b", rows, h, s.normal).weight(s, "a_log", tensor.F32, 1, h).weight(s, "dt_bias", tensor.F32, 1, n).
+		out(s, "g", rows, n).out(s, "beta", rows, h).attr("channels", channels).attr("floor", floor)
 	return s
 }
 

@@ -1,179 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Family attention: causal grouped-query attention over pages, for rows of any sequences and positions.
-//
-// A block computes one row's queries of one KV head, four at a time. Keys are taken in chunks of 32, counted from position 0;
-// chunk c is warp c % 8's. A warp first gives each lane a key, and the lane its whole dot products with the queries; then each
-// lane keeps a few dims of v, and adds the chunk's values one key after the other:
-//
-//	scores                            values
-//	         d=0 1 2 … head_dim-1               d=0…3  4…7  …
-//	key 0     lane 0 ───────────►      key 0    lane 0  1   …
-//	key 1     lane 1 ───────────►      key 1      │     │
-//	…                                  …          ▼     ▼
-//
-// Each warp runs an online softmax over its chunks; at the end the warps' sums are merged in order. So a row's result depends
-// on its query, position and sequence only.
+// Family attention: causal grouped-query attention over pages, for rows of any sequences and positions. With one vector per
+// token for keys and values (latent attention), both pools are one, and values are the first v_dim of v_stride elements.
 
-#include "pool.cuh"
-#include "reduce/warp.cuh"
-
-constexpr int kWarps = 8, kQueries = 4, kChunk = 32;
-
-struct Shape {
-  int heads, kv_heads, head_dim, v_dim;
-  float scale, softcap;
-  int page_size;
-
-  __device__ int padded() const { return ceil_div(head_dim, 8) * 8; }  // a query in shared memory
-};
-
-// partial is what the warps of a block have summed up over their keys, per query: the largest score, Σ exp(score - top), and
-// of one query at a time Σ exp(score - top) v.
-template <int Q>
-struct partial {
-  float top[kWarps][kQueries], sum[kWarps][kQueries];
-  float values[kWarps][Q * 128];
-};
-
-// scores are this lane's key's dot products with n queries [n][padded].
-template <bool Aligned, class T>
-__device__ __forceinline__ void dots(float (&s)[kQueries], const T* __restrict__ key, const float* q, const Shape& a, int n) {
-  constexpr int V = kWide<T>;
-  const int stride = a.padded();
-  for (int d = 0; d < a.head_dim; d += V) {
-    const vec<T, V> k = Aligned ? load<V>(key + d) : load_some<V>(key + d, a.head_dim - d);
-#pragma unroll
-    for (int j = 0; j < kQueries; j++) {
-      if (j >= n) break;
-#pragma unroll
-      for (int i = 0; i < V; i += 4) {
-        const vec<float, 4> x = load<4>(q + j * stride + d + i);
-#pragma unroll
-        for (int e = 0; e < 4; e++) s[j] = fmaf(x.at[e], to_f32(k.at[i + e]), s[j]);
-      }
-    }
-  }
-}
-
-// values adds p*v to this lane's Q quads of v_dim, quad c at 128*c + 4*lane.
-template <bool Aligned, int Q, class T>
-__device__ __forceinline__ void values(float (&o)[kQueries][Q][4], const float (&p)[kQueries], const T* __restrict__ v, int v_dim, int n) {
-#pragma unroll
-  for (int c = 0; c < Q; c++) {
-    const int d = c * 128 + lane_id() * 4;
-    if (d >= v_dim) break;
-    const vec<T, 4> x = Aligned ? load<4>(v + d) : load_some<4>(v + d, v_dim - d);
-#pragma unroll
-    for (int j = 0; j < kQueries; j++) {
-      if (j >= n) break;
-#pragma unroll
-      for (int e = 0; e < 4; e++) o[j][c][e] = fmaf(p[j], to_f32(x.at[e]), o[j][c][e]);
-    }
-  }
-}
-
-// attend computes n queries of one row that share KV head kv and lie in shared memory; out is their [n, v_dim]. The row sees
-// positions [lo, hi]. Q quads of 128 dims cover v_dim.
-template <int Q, class T>
-__device__ __forceinline__ void attend(partial<Q>& t, const float* q, int n, const T* __restrict__ k_pool, const T* __restrict__ v_pool,
-                                       const int32_t* __restrict__ table, int kv, int lo, int hi, const float* sinks, float* out, const Shape& a) {
-  const int lane = lane_id(), warp = warp_id();
-  float top[kQueries], sum[kQueries] = {}, o[kQueries][Q][4] = {};
-#pragma unroll
-  for (int j = 0; j < kQueries; j++) top[j] = -INFINITY;
-  // The first of this warp's chunks that holds a visible key.
-  const int from = lo / kChunk, mine = from + (warp + kWarps - from % kWarps) % kWarps;
-  for (int c = mine; c * kChunk <= hi; c += kWarps) {
-    const int first = max(lo - c * kChunk, 0), last = min(hi - c * kChunk, kChunk - 1);
-    const bool visible = first <= lane && lane <= last;
-    const int slot = visible ? slot_of(table, c * kChunk + lane, a.page_size) : 0;
-    float s[kQueries] = {};
-    if (visible) {
-      const T* key = token(k_pool, slot, a.kv_heads, kv, a.head_dim);
-      if (a.head_dim % kWide<T> == 0)
-        dots<true>(s, key, q, a, n);
-      else
-        dots<false>(s, key, q, a, n);
-    }
-#pragma unroll
-    for (int j = 0; j < kQueries; j++) {
-      if (j >= n) break;
-      s[j] *= a.scale;
-      if (a.softcap > 0) s[j] = a.softcap * tanhf(s[j] / a.softcap);
-      if (!visible) s[j] = -INFINITY;
-      const float old = top[j];
-      top[j] = fmaxf(old, warp_max(s[j]));
-      const float keep = expf(old - top[j]);
-      s[j] = expf(s[j] - top[j]);  // the weight of this lane's key
-      sum[j] = sum[j] * keep + s[j];
-#pragma unroll
-      for (int c = 0; c < Q; c++)
-#pragma unroll
-        for (int e = 0; e < 4; e++) o[j][c][e] *= keep;
-    }
-#pragma unroll 4
-    for (int i = first; i <= last; i++) {
-      float p[kQueries];
-#pragma unroll
-      for (int j = 0; j < kQueries; j++) p[j] = __shfl_sync(kAllLanes, s[j], i);
-      const T* v = token(v_pool, __shfl_sync(kAllLanes, slot, i), a.kv_heads, kv, a.v_dim);
-      if (a.v_dim % 4 == 0)
-        values<true>(o, p, v, a.v_dim, n);
-      else
-        values<false>(o, p, v, a.v_dim, n);
-    }
-  }
-#pragma unroll
-  for (int j = 0; j < kQueries; j++) {
-    sum[j] = warp_sum(sum[j]);
-    if (lane == 0) t.top[warp][j] = top[j], t.sum[warp][j] = sum[j];
-  }
-  __syncthreads();
-#pragma unroll
-  for (int j = 0; j < kQueries; j++) {
-    if (j >= n) break;
-    float all = sinks ? sinks[j] : -INFINITY;
-    for (int w = 0; w < kWarps; w++) all = fmaxf(all, t.top[w][j]);
-    float total = sinks ? expf(sinks[j] - all) : 0.0f;
-    for (int w = 0; w < kWarps; w++) total += t.sum[w][j] * expf(t.top[w][j] - all);
-    const float keep = expf(top[j] - all);  // 0 for a warp without keys
-#pragma unroll
-    for (int c = 0; c < Q; c++)
-#pragma unroll
-      for (int e = 0; e < 4; e++) t.values[warp][c * 128 + lane * 4 + e] = o[j][c][e] * keep;
-    __syncthreads();
-    for (int d = threadIdx.x; d < a.v_dim; d += blockDim.x) {
-      float v = 0;
-      for (int w = 0; w < kWarps; w++) v += t.values[w][d];
-      out[j * a.v_dim + d] = v / total;
-    }
-    __syncthreads();  // values are the next query's
-  }
-}
-
-template <int Q, class T>
-__device__ __forceinline__ void attention(const int32_t* count, const float* __restrict__ q, const T* __restrict__ k_pool,
-                                          const T* __restrict__ v_pool, const int32_t* __restrict__ positions,
-                                          const int32_t* __restrict__ row_seq, const int32_t* __restrict__ block_table,
-                                          const float* __restrict__ sinks, float* __restrict__ y, const Shape& a, int window, int pages) {
-  __shared__ partial<Q> t;
-  extern __shared__ float queries[];  // [kQueries][padded]
-  const int row = blockIdx.y;
-  if (row >= *count) return;
-  const int group = a.heads / a.kv_heads, parts = ceil_div(group, kQueries);
-  const int kv = blockIdx.x / parts, part = blockIdx.x % parts * kQueries;
-  const int n = min(kQueries, group - part), head = kv * group + part, stride = a.padded();
-  for (int i = threadIdx.x; i < n * stride; i += blockDim.x) {
-    const int d = i % stride;
-    queries[i] = d < a.head_dim ? q[(int64_t(row) * a.heads + head + i / stride) * a.head_dim + d] : 0.0f;
-  }
-  __syncthreads();
-  const int hi = positions[row], lo = window > 0 ? max(hi - window + 1, 0) : 0;
-  const int32_t* table = block_table + int64_t(row_seq[row]) * pages;
-  float* out = y + (int64_t(row) * a.heads + head) * a.v_dim;
-  if (sinks) sinks += head;
-  attend<Q>(t, queries, n, k_pool, v_pool, table, kv, lo, hi, sinks, out, a);
-}
+#include "attend.cuh"
 
 // Grid: kv_heads * group/4, rows; 256 threads; 4 padded queries of shared memory. VALUES is the most of v_dim.
 #define ATTENTION(T, VALUES, BLOCKS)                                                                               \
@@ -181,17 +10,20 @@ __device__ __forceinline__ void attention(const int32_t* count, const float* __r
       attention_##VALUES##_##T(const int32_t* __restrict__ count,       /* [1] rows of this step */                \
                                const float* __restrict__ q,             /* [rows, heads*head_dim] */               \
                                const float* __restrict__ sinks,         /* [heads], or null */                     \
-                               const T* __restrict__ k_pool,            /* [slots, kv_heads, head_dim] */          \
-                               const T* __restrict__ v_pool,            /* [slots, kv_heads, v_dim] */             \
+                               const T* k_pool,                         /* [slots, kv_heads, head_dim] */          \
+                               const T* v_pool,                         /* [slots, kv_heads, v_stride] */          \
                                const int32_t* __restrict__ positions,   /* [rows] */                               \
                                const int32_t* __restrict__ row_seq,     /* [rows] */                               \
                                const int32_t* __restrict__ block_table, /* [seqs, pages] */                        \
                                float* __restrict__ y,                   /* [rows, heads*v_dim] */                  \
-                               int32_t heads, int32_t kv_heads, int32_t head_dim, int32_t v_dim, float scale,      \
-                               int32_t window, float softcap, int32_t page_size, int32_t pages) {                  \
+                               int32_t heads, int32_t kv_heads, int32_t head_dim, int32_t v_dim, int32_t v_stride, \
+                               float scale, int32_t window, float softcap, int32_t page_size, int32_t pages) {     \
     begin();                                                                                                       \
-    attention<VALUES / 128>(count, q, k_pool, v_pool, positions, row_seq, block_table, sinks, y,                   \
-                            Shape{heads, kv_heads, head_dim, v_dim, scale, softcap, page_size}, window, pages);    \
+    const int row = blockIdx.y;                                                                                    \
+    if (row >= *count) return;                                                                                     \
+    const int hi = positions[row], lo = window > 0 ? max(hi - window + 1, 0) : 0;                                  \
+    attend_row<VALUES / 128>(q, k_pool, v_pool, Paged{block_table + int64_t(row_seq[row]) * pages, page_size},     \
+                             row, lo, hi, sinks, y, Shape{heads, kv_heads, head_dim, v_dim, v_stride, scale, softcap}); \
   }
 
 #define ALL_OF(T)        \

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Family attention: writes the keys and values of a step into their pages.
+// Family attention: writes keys and values of a step's rows into their pages.
 
 #include "pool.cuh"
 
@@ -38,3 +38,20 @@ __device__ __forceinline__ void append(const float* __restrict__ x, T* __restric
 KV_APPEND(f32)
 KV_APPEND(bf16)
 KV_APPEND(f16)
+
+// One vector per token, for latent attention. Grid: n/1024, rows.
+#define APPEND(T)                                                                               \
+  extern "C" __global__ void append_##T(const int32_t* __restrict__ count, /* [1] rows */       \
+                                        const float* __restrict__ k,       /* [rows, n] */      \
+                                        const int32_t* __restrict__ slots, /* [rows] */         \
+                                        T* __restrict__ pool,              /* [slots, n] */     \
+                                        int32_t n) {                                            \
+    begin();                                                                                    \
+    const int row = blockIdx.y, at = (blockIdx.x * blockDim.x + threadIdx.x) * 4;               \
+    if (row >= *count) return;                                                                  \
+    append(k + int64_t(row) * n, token(pool, slots[row], 1, 0, n), at, n);                      \
+  }
+
+APPEND(f32)
+APPEND(bf16)
+APPEND(f16)

@@ -44,21 +44,40 @@ extern "C" __global__ void add(const int32_t* __restrict__ count,  // [1] rows o
   map4(x, total, [&](uint32_t, int j) { return a.at[j] + b.at[j]; });
 }
 
-// y = act(g) * u
+// y = act(g) * u, within limits
 #define GLU(ACT)                                                                              \
   extern "C" __global__ void glu_##ACT(const int32_t* __restrict__ count, /* [1] rows */      \
                                        const float* g,                    /* [rows, n] */     \
                                        const float* u,                    /* [rows, n] */     \
                                        float* y,                          /* [rows, n] */     \
-                                       int32_t n) {                                           \
+                                       int32_t n, float limit) {                              \
     begin();                                                                                  \
-    const uint32_t total = length(count, n);                                                \
+    const uint32_t total = length(count, n);                                                  \
     const vec<float, 4> a = four(g, total), b = four(u, total);                               \
-    map4(y, total, [&](uint32_t, int j) { return act::ACT::of(a.at[j]) * b.at[j]; });          \
+    map4(y, total, [&](uint32_t, int j) { return glu::ACT::of(a.at[j], b.at[j], limit); });   \
   }
 
 GLU(silu)
 GLU(gelu_tanh)
+GLU(silu_then_limit)
+GLU(swiglu_oai)
+
+// y = act(x)
+#define ACT(ACT)                                                                              \
+  extern "C" __global__ void act_##ACT(const int32_t* __restrict__ count, /* [1] rows */      \
+                                       const float* x,                    /* [rows, n] */     \
+                                       float* y,                          /* [rows, n] */     \
+                                       int32_t n) {                                           \
+    begin();                                                                                  \
+    const uint32_t total = length(count, n);                                                  \
+    const vec<float, 4> a = four(x, total);                                                   \
+    map4(y, total, [&](uint32_t, int j) { return act::ACT::of(a.at[j]); });                   \
+  }
+
+ACT(silu)
+ACT(gelu)
+ACT(gelu_tanh)
+ACT(relu2)
 
 // x *= act(g), each g for n/m consecutive x
 #define GATE(ACT)                                                                             \
@@ -99,22 +118,83 @@ extern "C" __global__ void split(const int32_t* __restrict__ count,  // [1] rows
   }
 }
 
-// y[i] = x[out_rows[i]]. Grid: n/1024, outs.
-extern "C" __global__ void gather_rows(const int32_t* __restrict__ outs,      // [1] outputs of this step
-                                       const float* __restrict__ x,           // [rows, n]
-                                       const int32_t* __restrict__ out_rows,  // [outs]
-                                       float* __restrict__ y,                 // [outs, n]
+// Puts groups of a and b elements together, a thread four elements of y.
+extern "C" __global__ void join(const int32_t* __restrict__ count,  // [1] rows of this step
+                                const float* __restrict__ x0,       // [rows, groups*a]
+                                const float* __restrict__ x1,       // [rows, groups*b]
+                                float* __restrict__ y,              // [rows, groups*(a+b)]
+                                uint32_t groups, uint32_t a, uint32_t b) {
+  begin();
+  const uint32_t total = length(count, groups * (a + b)), i = thread() * 4;
+  auto place = [&](uint32_t i) {
+    const uint32_t group = i / (a + b), at = i % (a + b);
+    return at < a ? x0 + group * a + at : x1 + group * b + (at - a);
+  };
+  if (a % 4 == 0 && b % 4 == 0) {
+    if (i < total) store(y + i, load<4>(place(i)));
+  } else {
+#pragma unroll
+    for (int j = 0; j < 4; j++)
+      if (i + j < total) y[i + j] = *place(i + j);
+  }
+}
+
+// row4 calls f(i, q) for this thread's four elements of a row of n: q is how many are real, and rows of whole quads are aligned.
+template <class F>
+__device__ __forceinline__ void row4(int n, F f) {
+  const int at = int(thread()) * 4;
+  if (at < n) f(at, n - at);
+}
+
+// y[i] = x[from[i]]. Grid: n/1024, rows or outs.
+extern "C" __global__ void gather_rows(const int32_t* __restrict__ count,  // [1] rows of y in this step
+                                       const float* __restrict__ x,        // [any, n]
+                                       const int32_t* __restrict__ from,   // [rows of y]
+                                       float* __restrict__ y,              // [rows of y, n]
                                        int32_t n) {
   begin();
-  const int row = blockIdx.y, at = int(thread()) * 4;
-  if (row >= *outs) return;
-  const float* from = x + int64_t(out_rows[row]) * n;
-  float* to = y + int64_t(row) * n;
-  if (n % 4 == 0) {
-    if (at < n) store(to + at, load<4>(from + at));
-  } else {
-    for (int i = at; i < at + 4 && i < n; i++) to[i] = from[i];
+  const int row = blockIdx.y;
+  if (row >= *count) return;
+  x += int64_t(from[row]) * n;
+  y += int64_t(row) * n;
+  row4(n, [&](int at, int q) {
+    if (n % 4 == 0) {
+      store(y + at, load<4>(x + at));
+    } else {
+      for (int i = at; i < at + min(q, 4); i++) y[i] = x[i];
+    }
+  });
+}
+
+// x[i] = pool[from[i]], or that added to it; x[i] stays where from is negative. Grid: n/1024, rows.
+#define PUT_FEATURES(MODE, OP)                                                                            \
+  extern "C" __global__ void put_features_##MODE(const int32_t* __restrict__ count, /* [1] rows */        \
+                                                 float* __restrict__ x,             /* [rows, n] */       \
+                                                 const float* __restrict__ pool,    /* [S, n] */          \
+                                                 const int32_t* __restrict__ from,  /* [rows] */          \
+                                                 int32_t n) {                                             \
+    begin();                                                                                              \
+    const int row = blockIdx.y;                                                                           \
+    if (row >= *count || from[row] < 0) return;                                                           \
+    pool += int64_t(from[row]) * n;                                                                       \
+    x += int64_t(row) * n;                                                                                \
+    row4(n, [&](int at, int q) {                                                                          \
+      for (int i = at; i < at + min(q, 4); i++) x[i] OP pool[i];                                          \
+    });                                                                                                   \
   }
+
+PUT_FEATURES(replace, =)
+PUT_FEATURES(add, +=)
+
+// y[i] = rows fold*i to fold*(i+1) of x, which lie as they are.
+extern "C" __global__ void fold_rows(const int32_t* __restrict__ outs,  // [1] outputs of this step
+                                     const float* __restrict__ x,       // [rows, n]
+                                     float* __restrict__ y,             // [outs, fold*n]
+                                     int32_t n) {                       // fold*n
+  begin();
+  const uint32_t total = length(outs, n);
+  const vec<float, 4> a = four(x, total);
+  map4(y, total, [&](uint32_t, int j) { return a.at[j]; });
 }
 
 // x *= 1 + beta*ln(1+floor(p/period))
@@ -128,18 +208,23 @@ extern "C" __global__ void position_scale(const int32_t* __restrict__ count,    
   map4(x, total, [&](uint32_t i, int j) { return a.at[j] * fmaf(beta, logf(float(1 + positions[i / uint32_t(n)] / period)), 1.0f); });
 }
 
-// g = -exp(a_log)*softplus(a+dt_bias), beta = sigmoid(b)
+// g = -exp(a_log)*softplus(a+dt_bias), or floor*sigmoid(exp(a_log)*(a+dt_bias)) if there is a floor; beta = sigmoid(b).
+// n is h*channels; beta's threads are among g's.
 extern "C" __global__ void delta_gates(const int32_t* __restrict__ count,  // [1] rows of this step
-                                       const float* __restrict__ a,        // [rows, h]
+                                       const float* __restrict__ a,        // [rows, n]
                                        const float* __restrict__ b,        // [rows, h]
                                        const float* __restrict__ a_log,    // [h]
-                                       const float* __restrict__ dt_bias,  // [h]
-                                       float* __restrict__ g,              // [rows, h] log of the decay
+                                       const float* __restrict__ dt_bias,  // [n]
+                                       float* __restrict__ g,              // [rows, n] log of the decay
                                        float* __restrict__ beta,           // [rows, h]
-                                       int32_t h) {
+                                       int32_t h, int32_t n, float floor) {
   begin();
-  const uint32_t total = length(count, h);
-  const vec<float, 4> u = four(a, total), v = four(b, total);
-  map4(g, total, [&](uint32_t i, int j) { return -expf(a_log[i % uint32_t(h)]) * act::softplus::of(u.at[j] + dt_bias[i % uint32_t(h)]); });
-  map4(beta, total, [&](uint32_t, int j) { return act::sigmoid::of(v.at[j]); });
+  const uint32_t total = length(count, n), few = length(count, h);
+  const vec<float, 4> u = four(a, total), v = four(b, few);
+  map4(g, total, [&](uint32_t i, int j) {
+    const uint32_t at = i % uint32_t(n);
+    const float x = u.at[j] + dt_bias[at], e = expf(a_log[at / uint32_t(n / h)]);
+    return floor != 0 ? floor * act::sigmoid::of(e * x) : -e * act::softplus::of(x);
+  });
+  map4(beta, few, [&](uint32_t, int j) { return act::sigmoid::of(v.at[j]); });
 }

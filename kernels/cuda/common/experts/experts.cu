@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Family experts: the gated feed-forward layers that each row was routed to, as two launches of products of one row each:
+// Family experts: the feed-forward layers that each row was routed to, as two launches of products of one row each:
 //
-//	experts_up     h[row, slot] = act(gate x) * (up x)    the slot's expert's gate_up, [gate | up]
-//	experts_down   y[row] = Σ_slot weights[slot] * down h[row, slot]
+//	experts_up     h[row, slot] = act(gate x) * (up x), or act(up x)     the slot's expert's gate_up, [gate | up] or [up]
+//	experts_down   y[row] = Σ_slot weights[slot] * down h[row, slot], or * x for identity experts, which follow the E others
 //
-// Dot products are in linear's order; the slots of a row are added in each lane, in order, before the lanes.
+// Dot products are in linear's order; the slots of a row are added in each lane, in order, before the lanes, and after those
+// biases and identities, in order.
 
 #include "../linear/dot.cuh"
 #include "epilogue/act.cuh"
@@ -21,68 +22,103 @@ __device__ __forceinline__ void lane_dots_of(float (&s)[1][W], const float* x, c
     lane_dots<false>(s, rows, w, K);
 }
 
+struct Experts {
+  int E, k, H, I;
+};
+
 // Grid: I/8, k, rows; 256 threads: a warp an element of h.
-template <class T, class Act>
+template <bool Gated, class T, class Act>
 __device__ __forceinline__ void up(const int32_t* count, const float* __restrict__ x, const int32_t* __restrict__ ids,
-                                   const T* __restrict__ gate_up, float* __restrict__ h, int k, int H, int I) {
-  const int row = blockIdx.z, slot = row * k + blockIdx.y, i = blockIdx.x * kWarps + warp_id();
-  if (row >= *count || i >= I) return;
-  const T* expert = gate_up + int64_t(ids[slot]) * 2 * I * H;
-  const T* const w[2] = {expert + int64_t(i) * H, expert + int64_t(I + i) * H};
-  float s[1][2] = {};
-  lane_dots_of(s, x + int64_t(row) * H, w, H);
-  const float g = warp_sum(s[0][0]), u = warp_sum(s[0][1]);
-  if (lane_id() == 0) h[int64_t(slot) * I + i] = Act::of(g) * u;
+                                   const T* __restrict__ gate_up, const float* __restrict__ bias, float* __restrict__ h, float limit, const Experts& a) {
+  constexpr int N = Gated ? 2 : 1;
+  const int row = blockIdx.z, slot = row * a.k + blockIdx.y, i = blockIdx.x * kWarps + warp_id();
+  if (row >= *count || i >= a.I) return;
+  const int64_t id = ids[slot];
+  if (id >= a.E) return;
+  const T* w[N];
+  float s[1][N] = {};
+#pragma unroll
+  for (int j = 0; j < N; j++) w[j] = gate_up + ((id * N + j) * a.I + i) * a.H;
+  lane_dots_of(s, x + int64_t(row) * a.H, w, a.H);
+#pragma unroll
+  for (int j = 0; j < N; j++) {
+    s[0][j] = warp_sum(s[0][j]);
+    if (bias) s[0][j] += bias[(id * N + j) * a.I + i];
+  }
+  if (lane_id() > 0) return;
+  if constexpr (Gated)
+    h[int64_t(slot) * a.I + i] = Act::of(s[0][0], s[0][1], limit);
+  else
+    h[int64_t(slot) * a.I + i] = Act::of(s[0][0]);
 }
 
 // Grid: H/16, rows; 256 threads: a warp two elements of y.
 template <class T>
-__device__ __forceinline__ void down(const int32_t* count, const int32_t* __restrict__ ids, const float* __restrict__ weights,
-                                     const T* __restrict__ down, const float* __restrict__ h, float* __restrict__ y, int k, int H, int I) {
-  const int row = blockIdx.y, n = (blockIdx.x * kWarps + warp_id()) * 2;
-  if (row >= *count || n >= H) return;
-  float sum[2] = {};
-  for (int slot = row * k; slot < (row + 1) * k; slot++) {
-    const T* expert = down + int64_t(ids[slot]) * H * I;
-    const T* const w[2] = {expert + int64_t(n) * I, expert + int64_t(min(n + 1, H - 1)) * I};
+__device__ __forceinline__ void down(const int32_t* count, const float* __restrict__ x, const int32_t* __restrict__ ids,
+                                     const float* __restrict__ weights, const T* __restrict__ down, const float* __restrict__ bias,
+                                     const float* __restrict__ h, float* __restrict__ y, const Experts& a) {
+  const int row = blockIdx.y, n = (blockIdx.x * kWarps + warp_id()) * 2, next = min(n + 1, a.H - 1);
+  if (row >= *count || n >= a.H) return;
+  x += int64_t(row) * a.H;
+  float sum[2] = {}, rest[2] = {};
+  for (int slot = row * a.k; slot < (row + 1) * a.k; slot++) {
+    const int64_t id = ids[slot];
+    const float weight = weights[slot];
+    const float* extra = id >= a.E ? x : bias ? bias + id * a.H : nullptr;
+    if (extra) {
+      rest[0] = fmaf(weight, extra[n], rest[0]);
+      rest[1] = fmaf(weight, extra[next], rest[1]);
+    }
+    if (id >= a.E) continue;
+    const T* const w[2] = {down + (id * a.H + n) * a.I, down + (id * a.H + next) * a.I};
     float s[1][2] = {};
-    lane_dots_of(s, h + int64_t(slot) * I, w, I);
-    sum[0] = fmaf(weights[slot], s[0][0], sum[0]);
-    sum[1] = fmaf(weights[slot], s[0][1], sum[1]);
+    lane_dots_of(s, h + int64_t(slot) * a.I, w, a.I);
+    sum[0] = fmaf(weight, s[0][0], sum[0]);
+    sum[1] = fmaf(weight, s[0][1], sum[1]);
   }
-  const float a = warp_sum(sum[0]), b = warp_sum(sum[1]);
-  if (lane_id() == 0) {
-    y[int64_t(row) * H + n] = a;
-    if (n + 1 < H) y[int64_t(row) * H + n + 1] = b;
-  }
+  const float u = warp_sum(sum[0]) + rest[0], v = warp_sum(sum[1]) + rest[1];
+  if (lane_id() > 0) return;
+  y[int64_t(row) * a.H + n] = u;
+  if (n + 1 < a.H) y[int64_t(row) * a.H + n + 1] = v;
 }
 
-#define EXPERTS_UP(T, ACT)                                                                                            \
-  extern "C" __global__ void __launch_bounds__(256) experts_up_##ACT##_##T(const int32_t* __restrict__ count, /* [1] */ \
-                                                     const float* __restrict__ x,         /* [rows, H] */             \
-                                                     const int32_t* __restrict__ ids,     /* [rows, k] */             \
-                                                     const T* __restrict__ gate_up,       /* [E, 2*I, H] */           \
-                                                     float* __restrict__ h,               /* [rows, k, I] */          \
-                                                     int32_t k, int32_t H, int32_t I) {                               \
-    begin();                                                                                                          \
-    up<T, act::ACT>(count, x, ids, gate_up, h, k, H, I);                                                              \
+#define EXPERTS_UP(T, GATED, ACT, FORM)                                                                     \
+  extern "C" __global__ void __launch_bounds__(256)                                                         \
+      experts_up_##GATED##_##ACT##_##T(const int32_t* __restrict__ count, /* [1] rows of this step */       \
+                                       const float* __restrict__ x,       /* [rows, H] */                   \
+                                       const int32_t* __restrict__ ids,   /* [rows, k] */                   \
+                                       const T* __restrict__ gate_up,     /* [E, (1+gated)*I, H] */         \
+                                       const float* __restrict__ bias,    /* [E, (1+gated)*I], or null */   \
+                                       float* __restrict__ h,             /* [rows, k, I] */                \
+                                       int32_t E, int32_t k, int32_t H, int32_t I, float limit) {           \
+    begin();                                                                                                \
+    up<GATED, T, FORM::ACT>(count, x, ids, gate_up, bias, h, limit, Experts{E, k, H, I});                   \
   }
 
-#define EXPERTS_DOWN(T)                                                                                               \
-  extern "C" __global__ void __launch_bounds__(256) experts_down_##T(const int32_t* __restrict__ count, /* [1] */     \
-                                               const int32_t* __restrict__ ids,     /* [rows, k] */                   \
-                                               const float* __restrict__ weights,   /* [rows, k] */                   \
-                                               const T* __restrict__ w,             /* [E, H, I] */                   \
-                                               const float* __restrict__ h,         /* [rows, k, I] */                \
-                                               float* __restrict__ y,               /* [rows, H] */                   \
-                                               int32_t k, int32_t H, int32_t I) {                                     \
-    begin();                                                                                                          \
-    down<T>(count, ids, weights, w, h, y, k, H, I);                                                                   \
+#define EXPERTS_DOWN(T)                                                                                     \
+  extern "C" __global__ void __launch_bounds__(256)                                                         \
+      experts_down_##T(const int32_t* __restrict__ count,   /* [1] rows of this step */                     \
+                       const float* __restrict__ x,         /* [rows, H] */                                 \
+                       const int32_t* __restrict__ ids,     /* [rows, k] */                                 \
+                       const float* __restrict__ weights,   /* [rows, k] */                                 \
+                       const T* __restrict__ w,             /* [E, H, I] */                                 \
+                       const float* __restrict__ bias,      /* [E, H], or null */                           \
+                       const float* __restrict__ h,         /* [rows, k, I] */                              \
+                       float* __restrict__ y,               /* [rows, H] */                                 \
+                       int32_t E, int32_t k, int32_t H, int32_t I) {                                        \
+    begin();                                                                                                \
+    down<T>(count, x, ids, weights, w, bias, h, y, Experts{E, k, H, I});                                    \
   }
 
-#define ALL_OF(T)          \
-  EXPERTS_UP(T, silu)      \
-  EXPERTS_UP(T, gelu_tanh) \
+#define ALL_OF(T)                              \
+  EXPERTS_UP(T, 1, silu, glu)                  \
+  EXPERTS_UP(T, 1, gelu_tanh, glu)             \
+  EXPERTS_UP(T, 1, relu2, glu)                 \
+  EXPERTS_UP(T, 1, silu_then_limit, glu)       \
+  EXPERTS_UP(T, 1, swiglu_oai, glu)            \
+  EXPERTS_UP(T, 0, silu, act)                  \
+  EXPERTS_UP(T, 0, gelu_tanh, act)             \
+  EXPERTS_UP(T, 0, relu2, act)                 \
   EXPERTS_DOWN(T)
 
 ALL_OF(f32)

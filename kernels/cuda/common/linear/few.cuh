@@ -8,12 +8,12 @@
 constexpr int kFewRows = 8, kFewWarps = 8;
 
 template <int R, class T, class Out>
-__device__ __forceinline__ void few_rows(const float* __restrict__ x, const Out& out, int first, int rows, int K) {
+__device__ __forceinline__ void few_rows(const float* __restrict__ x, int stride, const Out& out, int first, int rows, int K) {
   const int p = blockIdx.x * kFewWarps + warp_id();
   if (p >= out.pairs()) return;
   const float* a[R];
 #pragma unroll
-  for (int r = 0; r < R; r++) a[r] = x + int64_t(min(first + r, rows - 1)) * K;
+  for (int r = 0; r < R; r++) a[r] = x + int64_t(min(first + r, rows - 1)) * stride;
   const T* const w[2] = {out.row(p, 0, K), out.row(p, 1, K)};
   float s[R][2] = {};
   if (aligned_rows<T>(K))
@@ -27,17 +27,17 @@ __device__ __forceinline__ void few_rows(const float* __restrict__ x, const Out&
   }
 }
 
-// few computes rows [8 * blockIdx.y, + 8) of x [rows, K]. Grid: pairs/8, rows/8; 256 threads.
+// few computes rows [8 * blockIdx.y, + 8) of x [rows, K], whose rows are stride apart. Grid: pairs/8, rows/8; 256 threads.
 template <class T, class Out>
-__device__ __forceinline__ void few(const float* __restrict__ x, const Out& out, int rows, int K) {
+__device__ __forceinline__ void few(const float* __restrict__ x, int stride, const Out& out, int rows, int K) {
   const int first = blockIdx.y * kFewRows, n = rows - first;
   if (n <= 0) return;
   if (n == 1)
-    few_rows<1, T>(x, out, first, rows, K);
+    few_rows<1, T>(x, stride, out, first, rows, K);
   else if (n == 2)
-    few_rows<2, T>(x, out, first, rows, K);
+    few_rows<2, T>(x, stride, out, first, rows, K);
   else if (n <= 4)
-    few_rows<4, T>(x, out, first, rows, K);
+    few_rows<4, T>(x, stride, out, first, rows, K);
   else
-    few_rows<8, T>(x, out, first, rows, K);
+    few_rows<8, T>(x, stride, out, first, rows, K);
 }

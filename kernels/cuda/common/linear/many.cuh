@@ -21,12 +21,12 @@ static_assert(sizeof(tiles<bf16>) == 32 << 10 && sizeof(tiles<float>) == 24 << 1
 
 // read_x puts 32*V elements of 16 rows from k on into the tile; what lies past K or rows is zero.
 template <bool Aligned, class T>
-__device__ __forceinline__ void read_x(tiles<T>& t, const float* __restrict__ x, int first, int rows, int k, int K) {
+__device__ __forceinline__ void read_x(tiles<T>& t, const float* __restrict__ x, int stride, int first, int rows, int k, int K) {
   constexpr int V = kWide<T>, kPerRow = 32 * V / 4;
 #pragma unroll
   for (int i = threadIdx.x; i < kManyRows * kPerRow; i += 256) {
     const int r = i / kPerRow, at = i % kPerRow * 4, here = first + r < rows ? K - (k + at) : 0;
-    const float* p = x + int64_t(first + r) * K + k + at;
+    const float* p = x + int64_t(first + r) * stride + k + at;
     vec<float, 4> v = {};
     if (Aligned ? here > 0 : true) v = Aligned ? load<4>(p) : load_some<4>(p, here);
     t.x[r][at % V / 4][at / V] = v;
@@ -53,12 +53,12 @@ __device__ __forceinline__ void read_w(tiles<T>& t, const Out& out, int first, i
 }
 
 template <bool Aligned, class T, class Out>
-__device__ __forceinline__ void many_tiles(tiles<T>& t, const float* __restrict__ x, const Out& out, int rows, int K) {
+__device__ __forceinline__ void many_tiles(tiles<T>& t, const float* __restrict__ x, int stride, const Out& out, int rows, int K) {
   const int row0 = blockIdx.y * kManyRows, pair0 = blockIdx.x * kManyPairs;
   const int r0 = warp_id() / 4 * 8, c0 = warp_id() % 4 * 8;  // the warp's part of the tile
   float s[64] = {};                                          // [8 rows][4 pairs][2]
   for (int k = 0; k < K; k += 32 * kWide<T>) {
-    read_x<Aligned>(t, x, row0, rows, k, K);
+    read_x<Aligned>(t, x, stride, row0, rows, k, K);
     read_w<Aligned>(t, out, pair0, k, K);
     __syncthreads();
 #pragma unroll 1  // registers: the sums take 64, a quad of w 32
@@ -86,13 +86,13 @@ __device__ __forceinline__ void many_tiles(tiles<T>& t, const float* __restrict_
   if (r < rows && p < out.pairs()) out.put(r, p, s[0], s[1]);
 }
 
-// many computes y of x [rows, K]. Grid: pairs/16, rows/16; 256 threads.
+// many computes all rows of x [rows, K], which are stride apart. Grid: pairs/16, rows/16; 256 threads.
 template <class T, class Out>
-__device__ __forceinline__ void many(const float* __restrict__ x, const Out& out, int rows, int K) {
+__device__ __forceinline__ void many(const float* __restrict__ x, int stride, const Out& out, int rows, int K) {
   __shared__ tiles<T> t;
   if (int(blockIdx.y) * kManyRows >= rows) return;
   if (aligned_rows<T>(K))
-    many_tiles<true>(t, x, out, rows, K);
+    many_tiles<true>(t, x, stride, out, rows, K);
   else
-    many_tiles<false>(t, x, out, rows, K);
+    many_tiles<false>(t, x, stride, out, rows, K);
 }

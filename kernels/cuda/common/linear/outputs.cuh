@@ -15,8 +15,8 @@ template <class T, bool Add>
 struct stored {
   const T* w;         // [N, K]
   const float* bias;  // [N], or null
-  float* y;           // [R, N]
-  int N;
+  float* y;           // [R, stride]
+  int N, stride;
 
   __device__ int pairs() const { return ceil_div(N, 2); }
   __device__ const T* row(int p, int i, int K) const { return w + int64_t(min(2 * p + i, N - 1)) * K; }
@@ -26,19 +26,20 @@ struct stored {
   }
   __device__ void one(int r, int n, float v) const {
     if (bias) v += bias[n];
-    float* out = y + int64_t(r) * N + n;
+    float* out = y + int64_t(r) * stride + n;
     *out = Add ? *out + v : v;
   }
 };
 
-// gated writes y = act(x wgᵀ) * (x wuᵀ).
-template <class T, class Act>
+// gated writes y = act(x wgᵀ) * (x wuᵀ), Glu being of namespace glu.
+template <class T, class Glu>
 struct gated {
   const T *wg, *wu;  // [N, K]
   float* y;          // [R, N]
   int N;
+  float limit;
 
   __device__ int pairs() const { return N; }
   __device__ const T* row(int p, int i, int K) const { return (i ? wu : wg) + int64_t(min(p, N - 1)) * K; }
-  __device__ void put(int r, int p, float g, float u) const { y[int64_t(r) * N + p] = Act::of(g) * u; }
+  __device__ void put(int r, int p, float g, float u) const { y[int64_t(r) * N + p] = Glu::of(g, u, limit); }
 };

@@ -54,11 +54,13 @@ __device__ __forceinline__ quad weights(const float* w, float plus, int at, int 
   return q;
 }
 
+// rms norms the segment of n elements at base; w has a part for each of span segments in turn.
 template <bool Aligned>
-__device__ __forceinline__ void rms(const float* x, const float* w, float* y, int64_t base, int n, float eps, float plus) {
+__device__ __forceinline__ void rms(const float* x, const float* w, float* y, int64_t base, int n, int span, float eps, float plus, float scale) {
+  if (w) w += blockIdx.x % span * n;
   double s = 0;
   each(base, n, [&](int64_t at, int q) { s += squares(get<Aligned>(x + at, q)); });
-  const float r = inverse_root(block_sum(s) / n, eps);
+  const float r = inverse_root(block_sum(s) / n, eps) * scale;
   each(base, n, [&](int64_t at, int q) {
     quad v = get<Aligned>(x + at, q);
     const quad f = weights<Aligned>(w, plus, int(at - base), q);
@@ -75,16 +77,16 @@ __device__ __forceinline__ int64_t segment(const int32_t* count, int n, int grou
 
 extern "C" __global__ void rms_norm(const int32_t* __restrict__ count,  // [1] rows of this step
                                     const float* x,                     // [rows, n]
-                                    const float* __restrict__ w,        // [group], or null
+                                    const float* __restrict__ w,        // [span*group], or null
                                     float* y,                           // [rows, n], may be x
-                                    int32_t n, int32_t group, float eps, int32_t plus_one) {
+                                    int32_t n, int32_t group, int32_t span, float eps, int32_t plus_one, float scale) {
   begin();
   const int64_t base = segment(count, n, group);
   if (base < 0) return;
   if (group % 4 == 0)
-    rms<true>(x, w, y, base, group, eps, plus_one);
+    rms<true>(x, w, y, base, group, span, eps, plus_one, scale);
   else
-    rms<false>(x, w, y, base, group, eps, plus_one);
+    rms<false>(x, w, y, base, group, span, eps, plus_one, scale);
 }
 
 template <bool Aligned>
@@ -102,18 +104,18 @@ __device__ __forceinline__ void add_to(float* x, const float* d, int64_t base, i
 extern "C" __global__ void add_rms_norm(const int32_t* __restrict__ count,  // [1] rows of this step
                                         float* x,                           // [rows, n] x += d
                                         const float* __restrict__ d,        // [rows, n]
-                                        const float* __restrict__ w,        // [group], or null
+                                        const float* __restrict__ w,        // [span*group], or null
                                         float* __restrict__ y,              // [rows, n] norm of the sum
-                                        int32_t n, int32_t group, float eps, int32_t plus_one) {
+                                        int32_t n, int32_t group, int32_t span, float eps, int32_t plus_one) {
   begin();
   const int64_t base = segment(count, n, group);
   if (base < 0) return;
   if (group % 4 == 0) {
     add_to<true>(x, d, base, group);
-    rms<true>(x, w, y, base, group, eps, plus_one);
+    rms<true>(x, w, y, base, group, span, eps, plus_one, 1.0f);
   } else {
     add_to<false>(x, d, base, group);
-    rms<false>(x, w, y, base, group, eps, plus_one);
+    rms<false>(x, w, y, base, group, span, eps, plus_one, 1.0f);
   }
 }
 
@@ -141,6 +143,51 @@ extern "C" __global__ void l2_norm(const int32_t* __restrict__ count,  // [1] ro
     l2<true>(x, y, base, group, eps, scale);
   else
     l2<false>(x, y, base, group, eps, scale);
+}
+
+// layer takes the mean away first; deviations are rounded to float32.
+template <bool Aligned>
+__device__ __forceinline__ void layer(const float* x, const float* w, const float* bias, float* y, int64_t base, int n, float eps) {
+  double s = 0;
+  each(base, n, [&](int64_t at, int q) {
+    const quad v = get<Aligned>(x + at, q);
+#pragma unroll
+    for (int j = 0; j < 4; j++) s += double(v.at[j]);
+  });
+  const double mean = block_sum(s) / n;
+  auto deviations = [&](int64_t at, int q) {
+    quad v = get<Aligned>(x + at, q);
+#pragma unroll
+    for (int j = 0; j < 4; j++) v.at[j] = j < q ? float(double(v.at[j]) - mean) : 0.0f;
+    return v;
+  };
+  s = 0;
+  each(base, n, [&](int64_t at, int q) { s += squares(deviations(at, q)); });
+  const float r = inverse_root(block_sum(s) / n, eps);
+  each(base, n, [&](int64_t at, int q) {
+    quad v = deviations(at, q);
+    const quad f = weights<Aligned>(w, 0, int(at - base), q);
+    quad b = {};
+    if (bias) b = get<Aligned>(bias + (at - base), q);
+#pragma unroll
+    for (int j = 0; j < 4; j++) v.at[j] = v.at[j] * r * f.at[j] + b.at[j];
+    put<Aligned>(y + at, v, q);
+  });
+}
+
+extern "C" __global__ void layer_norm(const int32_t* __restrict__ count,  // [1] rows of this step
+                                      const float* x,                     // [rows, n]
+                                      const float* __restrict__ w,        // [group], or null
+                                      const float* __restrict__ bias,     // [group], or null
+                                      float* y,                           // [rows, n], may be x
+                                      int32_t n, int32_t group, float eps) {
+  begin();
+  const int64_t base = segment(count, n, group);
+  if (base < 0) return;
+  if (group % 4 == 0)
+    layer<true>(x, w, bias, y, base, group, eps);
+  else
+    layer<false>(x, w, bias, y, base, group, eps);
 }
 
 template <class Act, bool Aligned>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Family recurrent: the gated delta rule, S = exp(g) S;  S += k (beta (v - Sᵀk))ᵀ;  y = Sᵀq. State, keys together:
+// Family recurrent: the gated delta rule, S = exp(g) S;  S += k (beta (v - Sᵀk))ᵀ;  y = Sᵀq, with one decay for all of S
+// (channels = 1) or one for each row of it (channels = k_dim). State, keys together:
 //
 //	[slots] [v_heads] [v_dim] [k_dim]
 //
@@ -14,7 +15,7 @@
 #include "step.cuh"
 
 struct Rule {
-  int k_heads, v_heads, k_dim, v_dim;
+  int k_heads, v_heads, k_dim, v_dim, channels;
 };
 
 // head runs one value head of one sequence; Q is the most quads of k_dim that a lane has.
@@ -35,17 +36,26 @@ __device__ __forceinline__ void head(const float* __restrict__ q, const float* _
   }
   for (int row = from; row < to; row++) {
     const int64_t at = (int64_t(row) * a.k_heads + kh) * a.k_dim, head = int64_t(row) * a.v_heads + h;
-    const float decay = expf(g[head]);
+    const float* gates = g + head * a.channels;
+    const float decay = a.channels == 1 ? expf(gates[0]) : 0.0f;
     vec<float, 4> key[Q];
     float have = 0, out = 0;
 #pragma unroll
     for (int i = 0; i < Q; i++) {
       const int d = (i * 4 + part) * 4;
       key[i] = {};
-      if (d < a.k_dim) key[i] = load<4>(k + at + d);
+      vec<float, 4> keep = {{decay, decay, decay, decay}};
+      if (d < a.k_dim) {
+        key[i] = load<4>(k + at + d);
+        if (a.channels > 1) {
+          keep = load<4>(gates + d);
+#pragma unroll
+          for (int j = 0; j < 4; j++) keep.at[j] = expf(keep.at[j]);
+        }
+      }
 #pragma unroll
       for (int j = 0; j < 4; j++) {
-        s[i].at[j] *= decay;
+        s[i].at[j] *= keep.at[j];
         have = fmaf(s[i].at[j], key[i].at[j], have);
       }
     }
@@ -78,19 +88,19 @@ __device__ __forceinline__ void head(const float* __restrict__ q, const float* _
                        const float* __restrict__ q,            /* [rows, k_heads*k_dim] */                             \
                        const float* __restrict__ k,            /* [rows, k_heads*k_dim] */                             \
                        const float* __restrict__ v,            /* [rows, v_heads*v_dim] */                             \
-                       const float* __restrict__ g,            /* [rows, v_heads] */                                   \
+                       const float* __restrict__ g,            /* [rows, v_heads*channels] */                          \
                        const float* __restrict__ beta,         /* [rows, v_heads] */                                   \
                        float* __restrict__ state,              /* [slots, v_heads, v_dim, k_dim] */                    \
                        const int32_t* __restrict__ cu_rows,    /* [seqs+1] */                                          \
                        const int32_t* __restrict__ state_slot, /* [seqs] */                                            \
                        const int32_t* __restrict__ fresh,      /* [seqs] */                                            \
                        float* __restrict__ y,                  /* [rows, v_heads*v_dim] */                             \
-                       int32_t k_heads, int32_t v_heads, int32_t k_dim, int32_t v_dim) {                               \
+                       int32_t k_heads, int32_t v_heads, int32_t k_dim, int32_t v_dim, int32_t channels) {             \
     begin();                                                                                                           \
     const int seq = blockIdx.z;                                                                                        \
     if (seq >= *seqs) return;                                                                                          \
     head<DIM / 16>(q, k, v, g, beta, state + int64_t(state_slot[seq]) * v_heads * v_dim * k_dim, y, cu_rows[seq],      \
-                   cu_rows[seq + 1], fresh[seq], Rule{k_heads, v_heads, k_dim, v_dim});                                \
+                   cu_rows[seq + 1], fresh[seq], Rule{k_heads, v_heads, k_dim, v_dim, channels});                      \
   }
 
 // DIM is the most of k_dim.

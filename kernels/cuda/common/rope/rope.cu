@@ -3,8 +3,15 @@
 
 #include "step.cuh"
 
-// y = [cos(p*f)*scale | sin(p*f)*scale]. The product is rounded to float32 first, as references round it; cos and sin are the
-// accurate ones. Grid: half/256, rows.
+// write_angle writes cos and sin of p*f, half elements apart. The product is rounded to float32 first, as references round it;
+// cos and sin are the accurate ones.
+__device__ __forceinline__ void write_angle(float* out, int half, int32_t p, float f, float scale) {
+  const float angle = __fmul_rn(float(p), f);
+  out[0] = cosf(angle) * scale;
+  out[half] = sinf(angle) * scale;
+}
+
+// y = [cos(p*f)*scale | sin(p*f)*scale]. Grid: half/256, rows.
 extern "C" __global__ void rope_angles(const int32_t* __restrict__ count,      // [1] rows of this step
                                        const int32_t* __restrict__ positions,  // [rows]
                                        const float* __restrict__ inv_freq,     // [half]
@@ -13,10 +20,20 @@ extern "C" __global__ void rope_angles(const int32_t* __restrict__ count,      /
   begin();
   const int row = blockIdx.y, i = blockIdx.x * blockDim.x + threadIdx.x;
   if (row >= *count || i >= half) return;
-  const float angle = __fmul_rn(float(positions[row]), inv_freq[i]);
-  float* out = y + int64_t(row) * 2 * half + i;
-  out[0] = cosf(angle) * scale;
-  out[half] = sinf(angle) * scale;
+  write_angle(y + int64_t(row) * 2 * half + i, half, positions[row], inv_freq[i], scale);
+}
+
+// The same with a coordinate for each frequency: axis says which of time, height and width. Grid: half/256, rows.
+extern "C" __global__ void grid_angles(const int32_t* __restrict__ count,   // [1] rows of this step
+                                       const int32_t* __restrict__ coords,  // [rows, 3]
+                                       const float* __restrict__ inv_freq,  // [half]
+                                       const float* __restrict__ axis,      // [half] 0, 1 or 2
+                                       float* __restrict__ y,               // [rows, 2*half]
+                                       int32_t half, float scale) {
+  begin();
+  const int row = blockIdx.y, i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (row >= *count || i >= half) return;
+  write_angle(y + int64_t(row) * 2 * half + i, half, coords[3 * row + int(axis[i])], inv_freq[i], scale);
 }
 
 // rotate turns pair i of a head's rotated dims; first and second are where its two elements lie.
