@@ -75,7 +75,7 @@ func (b *builder) weight(n *Node, p *port, decls map[string]WeightDecl) (int, er
 	if !ok {
 		return -1, nil
 	}
-	w := Weight{Name: n.ID + "." + p.name, Split: plan.Replicated}
+	w := Weight{Name: n.ID + "." + p.name, DType: p.dtype, Split: plan.Replicated}
 	for i, expr := range d.Axes {
 		size, err := tensor.Eval(expr, b.at.dims)
 		if err != nil {
@@ -156,6 +156,14 @@ func (b *builder) state(name string) (int, error) {
 	s := plan.State{Name: b.prefix + name, DType: dtype, Split: plan.Replicated}
 	if d.Kind == "slot" {
 		s.Kind = plan.Slot
+	}
+	if d.Every != "" {
+		if s.Every, err = tensor.Eval(d.Every, b.at.dims); err != nil {
+			return 0, err
+		}
+		if s.Every == 1 {
+			s.Every = 0
+		}
 	}
 	for i, expr := range d.Axes {
 		size, err := tensor.Eval(expr, b.at.dims)

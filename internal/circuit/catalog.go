@@ -278,6 +278,9 @@ func (in *Instance) SyntheticCatalog(d tensor.DType) *Synthetic {
 			if elems, _ := d.Block(); len(src.shape) < 2 || src.shape[len(src.shape)-1]%int64(elems) != 0 {
 				s.dtypes[name] = tensor.F32
 			}
+			if w.DType == tensor.I32 {
+				s.dtypes[name] = tensor.I32
+			}
 		}
 	}
 	slices.Sort(s.names)

@@ -210,18 +210,19 @@ type Memory struct {
 
 // MemoryOf adds up a plan.
 func MemoryOf(p *plan.Plan) Memory {
-	m := Memory{Arena: p.Arena}
+	m, page := Memory{Arena: p.Arena}, int64(0)
 	for i := range p.Weights {
 		m.Weights += weightBytes(&p.Weights[i])
 	}
 	for i := range p.States {
 		s := &p.States[i]
 		if bytes := s.DType.Bytes(s.Axes.Shape().Elems()); s.Kind == plan.Paged {
-			m.PerToken += bytes
+			page += bytes * s.PageEntries(p.Limits.PageSize)
 		} else {
 			m.PerSeq += bytes
 		}
 	}
+	m.PerToken = (page + p.Limits.PageSize - 1) / p.Limits.PageSize
 	return m
 }
 

@@ -63,7 +63,8 @@ type Edge struct {
 type Weight struct {
 	Name  string // "L03.attn.q.w"
 	Axes  []kernel.Axis
-	From  [][]string // alternatives; {P}, {R} and {e} still stand in them
+	DType tensor.DType // I32: whole numbers; else any type of numbers
+	From  [][]string   // alternatives; {P}, {R} and {e} still stand in them
 	Split plan.Split
 }
 

@@ -299,7 +299,12 @@ func (b *builder) place(u Use, layer int, kind string) error {
 		into = b.ofKind[kind]
 	}
 	for _, name := range b.block.Out {
-		name, optional := strings.CutSuffix(name, "?")
+		name, cond, optional := strings.Cut(name, "?")
+		if on, err := when(cond, b.at.dims); err != nil {
+			return b.block.file.Errorf("out", "output %s: %s", name, err)
+		} else if !on {
+			continue
+		}
 		e, ok := b.local[name]
 		if !ok && optional {
 			continue

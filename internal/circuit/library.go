@@ -27,7 +27,7 @@ type Library struct {
 type Block struct {
 	Doc      string               `toml:"doc"`
 	In       []string             `toml:"in"`   // names that must be bound outside; name? may be
-	Out      []string             `toml:"out"`  // names that are bound outside afterwards
+	Out      []string             `toml:"out"`  // names that are bound outside afterwards; name?switch if it is on
 	Bind     map[string]string    `toml:"bind"` // parts of tensor names, with their defaults
 	Defaults                      // of its parameters
 	States   map[string]StateDecl `toml:"state"`
@@ -50,8 +50,9 @@ type Defaults struct {
 
 // StateDecl declares what a block keeps between steps.
 type StateDecl struct {
-	Kind  string   `toml:"kind"` // paged, slot
-	Axes  []string `toml:"axes"` // of one token or slot
+	Kind  string   `toml:"kind"`  // paged, slot
+	Every string   `toml:"every"` // of paged: how many tokens share an entry, an expression; each has its own unless given
+	Axes  []string `toml:"axes"`  // of one token or slot
 	DType string   `toml:"dtype"`
 	Split string   `toml:"split"`
 }
@@ -216,7 +217,8 @@ func (b *Block) check() error {
 		}
 	}
 	for _, n := range slices.Concat(b.Out, slices.Sorted(maps.Keys(b.Outputs))) {
-		if !bound[strings.TrimSuffix(n, "?")] {
+		n, _, _ = strings.Cut(n, "?")
+		if !bound[n] {
 			return b.file.Errorf("out", "output %s is bound by no node", n)
 		}
 	}

@@ -180,7 +180,7 @@ func stateBytes(p *plan.Plan) (page, slot int64) {
 	for _, s := range p.States {
 		n := s.DType.Bytes(s.Axes.Shape().Elems())
 		if s.Kind == plan.Paged {
-			page += n * p.Limits.PageSize
+			page += n * s.PageEntries(p.Limits.PageSize)
 		} else {
 			slot += n
 		}

@@ -114,7 +114,7 @@ func (b *binder) arg(p *plan.Plan, a plan.Arg) (gpu.Arg, error) {
 func (b *binder) state(s plan.State, l plan.Limits) (gpu.Buffer, plan.Axes, error) {
 	axes := plan.Axes{{Name: "slots", Size: int64(b.opts.NumSlots)}}
 	if s.Kind == plan.Paged {
-		axes = plan.Axes{{Name: "num_pages", Size: int64(b.opts.NumPages)}, {Name: "page_size", Size: l.PageSize}}
+		axes = plan.Axes{{Name: "num_pages", Size: int64(b.opts.NumPages)}, {Name: "page_size", Size: s.PageEntries(l.PageSize)}}
 	}
 	if axes[0].Size < 1 {
 		return nil, nil, diag.Errorf(diag.Internal, "state %s: a pool of %d", s.Name, axes[0].Size)

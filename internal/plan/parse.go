@@ -210,7 +210,13 @@ func (p *parser) record() error {
 		pl.Weights = append(pl.Weights, w)
 	case "state":
 		s := State{Name: p.add(ArgState, p.word(""), len(pl.States))}
-		switch k := p.word(""); k {
+		k, every, shared := strings.Cut(p.word(""), "/")
+		if n, err := strconv.ParseInt(every, 10, 64); shared && (err != nil || n < 2) {
+			p.fail("%q tokens share an entry", every)
+		} else {
+			s.Every = n
+		}
+		switch k {
 		case "paged":
 		case "slot":
 			s.Kind = Slot

@@ -104,7 +104,11 @@ type State struct {
 	DType tensor.DType
 	Axes  Axes
 	Split Split
+	Every int64 // of Paged: tokens that share an entry, kept where the last of them is; 0 and 1: each has its own
 }
+
+// PageEntries is how many entries a page of that many tokens holds.
+func (s *State) PageEntries(pageSize int64) int64 { return max(1, pageSize/max(1, s.Every)) }
 
 // Buffer is an intermediate array in the arena, or an array outside that a port names.
 type Buffer struct {

@@ -68,7 +68,11 @@ func (p *Plan) print(pad bool) string {
 	t.flush()
 	for i := range p.States {
 		s := &p.States[i]
-		t.row("state", word(s.Name), s.Kind.String(), s.Axes.String(), s.DType.String(), s.Split.String())
+		kind := s.Kind.String()
+		if s.Every > 1 {
+			kind += "/" + strconv.FormatInt(s.Every, 10)
+		}
+		t.row("state", word(s.Name), kind, s.Axes.String(), s.DType.String(), s.Split.String())
 	}
 	t.flush()
 	fmt.Fprintf(&b, "arena %d\n", p.Arena)

@@ -134,6 +134,9 @@ func (v *verifier) arrays() {
 		s := &p.States[i]
 		unique("state", s.Name)
 		v.bytes("state", s.Name, s.DType, s.Axes)
+		if e, page := max(1, s.Every), max(1, p.Limits.PageSize); s.Every < 0 || s.Kind == Slot && s.Every != 0 || page%e != 0 && e%page != 0 {
+			v.fail("state %s: %d tokens share an entry of pages of %d", s.Name, s.Every, page)
+		}
 		v.split("state", s.Name, s.Split, s.Axes)
 	}
 	for i := range p.Buffers {

@@ -78,6 +78,8 @@ func wordOf(d tensor.DType, e int) (mask, base uint64, ok bool) {
 		return 0x87 * lanes8, 7 << 3 * lanes8, true
 	case tensor.E8M0: // 2^-4 to 2^-1
 		return 0x03 * lanes8, 120 * lanes8, true
+	case tensor.I32: // indices of small tables
+		return 7 * lanes32, 0, true
 	case tensor.U8: // packed codes
 		return math.MaxUint64, 0, true
 	}

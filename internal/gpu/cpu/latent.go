@@ -66,11 +66,28 @@ func sparseAttention(a *args) func() {
 
 // index chooses the keys of sparse attention.
 func index(a *args) func() {
-	x := &attn.Index{Heads: a.size("heads"), Dim: a.size("head_dim"), Top: a.size("top"), PageSize: int(a.b.Limits.PageSize), Level: a.dev.level}
+	x := a.indexed()
+	x.K = a.kvPool("pool", plan.In, 1, x.Dim)
+	return a.choose(x)
+}
+
+// indexEntries chooses entries, or their tokens.
+func indexEntries(a *args) func() {
+	x := a.indexed()
+	e := a.entries("pool", plan.In, a.size("every"), x.Dim)
+	x.E, x.Tokens = &e, a.flag("tokens")
+	return a.choose(x)
+}
+
+func (a *args) indexed() *attn.Index {
+	return &attn.Index{Heads: a.size("heads"), Dim: a.size("head_dim"), Top: a.size("top"), PageSize: int(a.b.Limits.PageSize), Level: a.dev.level}
+}
+
+// choose takes what the kinds of index share, and is what they run.
+func (a *args) choose(x *attn.Index) func() {
 	q := a.acts("q", plan.In, x.Heads*x.Dim)
 	x.Q, x.W = q.data, a.actsLike(q, "w", plan.In, x.Heads).data
-	x.K = a.kvPool("pool", plan.In, 1, x.Dim)
-	x.IDs = a.picks("ids", plan.Out, q.max, x.Top)
+	x.IDs = a.picks("ids", plan.Out, q.max, x.Width())
 	x.Positions, x.RowSeq = a.ints("positions", int64(q.max)), a.ints("row_seq", int64(q.max))
 	x.TableStride = a.stride("block_table")
 	x.Table = a.ints("block_table", a.b.Limits.Seqs*int64(x.TableStride))

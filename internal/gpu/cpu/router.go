@@ -3,6 +3,7 @@
 package cpu
 
 import (
+	"fmt"
 	"math"
 	"slices"
 
@@ -48,13 +49,53 @@ func router(a *args) func() {
 	case k > c.topGroups*per:
 		a.fail("", "attribute k is %d of %d experts", k, c.topGroups*per)
 	}
-	scratch := make([]routerScratch, a.dev.pool.Workers())
-	for i := range scratch {
-		scratch[i] = routerScratch{make([]float32, logits.n), make([]float32, logits.n), make([]float32, c.groups)}
-	}
+	scratch := a.routerScratch(logits.n, c.groups)
 	r := a.dev.region(logits.n*(k+4), func(lo, hi, worker int) {
 		for i := lo; i < hi; i++ {
 			c.row(&scratch[worker], ids[i*k:(i+1)*k], weights.row(i), logits.row(i))
+		}
+	})
+	return func() { r.run(logits.rows()) }
+}
+
+func (a *args) routerScratch(experts, groups int) []routerScratch {
+	scratch := make([]routerScratch, a.dev.pool.Workers())
+	for i := range scratch {
+		scratch[i] = routerScratch{make([]float32, experts), make([]float32, experts), make([]float32, groups)}
+	}
+	return scratch
+}
+
+// hashRouter takes the experts that a table names for each row's token.
+func hashRouter(a *args) func() {
+	k := a.size("k")
+	logits := a.acts("logits", plan.In, 0)
+	weights := a.actsLike(logits, "weights", plan.Out, k)
+	ids := a.picks("ids", plan.Out, logits.max, k)
+	tokens := a.ints("tokens", int64(logits.max))
+	c := routing{level: a.dev.level, score: a.word("score", "softmax", "sigmoid", "sqrt_softplus"),
+		renorm: a.flag("renorm"), eps: float32(a.float("renorm_eps", 0)), scale: float32(a.float("scale", 1))}
+	x, _ := a.b.Arg("table")
+	if a.err == nil && (len(x.Axes) != 2 || x.Axes[1].Size != int64(k)) {
+		a.fail("table", "axes %s, want [vocabulary, %d]", axesString(x.Axes), k)
+	}
+	table := a.floats("table", int(x.Axes.Shape().Elems()))
+	if a.err != nil {
+		return nil
+	}
+	scratch := a.routerScratch(logits.n, 0)
+	r := a.dev.region(logits.n*4, func(lo, hi, worker int) {
+		s := &scratch[worker]
+		for i := lo; i < hi; i++ {
+			named := table[int(tokens[i])*k:][:k]
+			for j, e := range named {
+				if e < 0 || int(e) >= logits.n {
+					panic(fmt.Sprintf("token %d names expert %v of %d", tokens[i], e, logits.n))
+				}
+				ids[i*k+j] = int32(e)
+			}
+			c.scores(s.scores, logits.row(i))
+			c.weigh(s, ids[i*k:(i+1)*k], weights.row(i))
 		}
 	})
 	return func() { r.run(logits.rows()) }
@@ -83,10 +124,17 @@ func (c *routing) row(s *routerScratch, ids []int32, weights, logits []float32) 
 	if c.topGroups < c.groups {
 		c.limit(s)
 	}
-	var sum float32
 	for j := range ids {
-		e := takeBest(s.choice)
-		ids[j], weights[j] = int32(e), s.scores[e]
+		ids[j] = int32(takeBest(s.choice))
+	}
+	c.weigh(s, ids, weights)
+}
+
+// weigh gives the chosen experts their weights.
+func (c *routing) weigh(s *routerScratch, ids []int32, weights []float32) {
+	var sum float32
+	for j, e := range ids {
+		weights[j] = s.scores[e]
 		sum += s.scores[e]
 	}
 	for j := range weights {

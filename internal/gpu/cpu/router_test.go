@@ -156,3 +156,49 @@ func TestRouterRefusesTooFewExperts(t *testing.T) {
 		t.Fatal("3 experts of a group of 2")
 	}
 }
+
+// A row goes to the experts that the table names for its token; only their weights come from the logits.
+func TestHashRouter(t *testing.T) {
+	eachPath(t, func(t *testing.T, d *Device) {
+		const rows, experts, k, vocab = 20, 12, 3, 30
+		rng := rand.New(rand.NewPCG(5, 8))
+		x := normals(rng, rows*experts)
+		var table []float32
+		for range vocab {
+			for _, e := range rng.Perm(experts)[:k] {
+				table = append(table, float32(e))
+			}
+		}
+		tokens := make([]int32, rows)
+		for i := range tokens {
+			tokens[i] = int32(rng.IntN(vocab))
+		}
+		r := newRig(t, d, "hash_router", rows, 1, 0)
+		r.ints("tokens", plan.In, r.rows(), tokens...)
+		r.floats("logits", plan.In, x, r.rows(), ax("experts", experts))
+		r.floats("table", plan.In, table, ax("vocab", vocab), ax("k", k))
+		axes := plan.Axes{r.rows(), ax("k", k)}
+		ids := view[int32](r.arg("ids", plan.Out, tensor.I32, "", 4*axes.Shape().Elems(), axes))
+		got := r.floats("weights", plan.Out, nil, axes...)
+		r.attr("k", k).attr("score", "sqrt_softplus").attr("renorm", 1).attr("renorm_eps", 1e-20).attr("scale", 1.5).run()
+		for i, token := range tokens {
+			want, sum := make([]float64, k), 0.0
+			for j, e := range table[token*k:][:k] {
+				if ids[i*k+j] != int32(e) {
+					t.Fatalf("row %d: experts %v, the table says %v", i, ids[i*k:][:k], table[token*k:][:k])
+				}
+				want[j] = math.Sqrt(softplus(float64(x[i*experts+int(e)])))
+				sum += want[j]
+			}
+			for j := range want {
+				want[j] *= 1.5 / sum
+			}
+			near(t, fmt.Sprint("row ", i), got[i*k:][:k], want, tolExp)
+		}
+		bad := view[float32](r.b.Args[3].Buf.(*buffer).data[r.b.Args[3].Off:])
+		bad[tokens[0]*k] = experts
+		if err := d.Launch(r.bind()); err == nil {
+			t.Error("an expert that does not exist")
+		}
+	})
+}

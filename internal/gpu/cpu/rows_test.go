@@ -328,7 +328,7 @@ func rowCases() []rowCase {
 				r.v["y"][i] = max(x, 0) * max(x, 0)
 			}
 		}})
-	return cs
+	return append(cs, streamCases()...)
 }
 
 // Both vector paths give the same bits.

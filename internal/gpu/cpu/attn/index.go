@@ -15,13 +15,23 @@ type Index struct {
 	PageSize        int
 	Level           vec.Level
 	K               Pool      // of one head
+	E               *Entries  // if not nil, what is chosen from in place of K: one for so many tokens
+	Tokens          bool      // of E: IDs are positions, those of the entries chosen and then those behind the last whole entry
 	Q               []float32 // [rows, heads*dim]
 	W               []float32 // [rows, heads]
 	Positions       []int32   // [rows]
 	RowSeq          []int32   // [rows]
 	Table           []int32   // [seqs, TableStride] pages
 	TableStride     int
-	IDs             []int32 // [rows, Top]
+	IDs             []int32 // [rows, Width]
+}
+
+// Width is the length of a row's list.
+func (x *Index) Width() int {
+	if x.Tokens {
+		return (x.Top+1)*x.E.Every - 1
+	}
+	return x.Top
 }
 
 // IndexSegment is the number of keys that a task scores.
@@ -32,6 +42,7 @@ type IndexScratch struct {
 	q      [][]float32
 	s      []float32 // [heads][stride]
 	k      []float32 // converted blocks of a chunk
+	entry  []float32 // a converted entry
 	blocks [][]float32
 	counts [256]int
 }
@@ -41,12 +52,15 @@ func (s *IndexScratch) Grow(x *Index) {
 	grow(&s.q, x.Heads)
 	grow(&s.s, (x.Heads+4)*stride)
 	grow(&s.k, chunk*x.Dim)
+	grow(&s.entry, x.Dim)
 	grow(&s.blocks, chunk/Block)
 }
 
 // Keys is how many keys a row chooses from, and whether it must choose at all.
 func (x *Index) Keys(row int) (n int, choose bool) {
-	n = int(x.Positions[row]) + 1
+	if n = int(x.Positions[row]) + 1; x.E != nil {
+		n /= x.E.Every
+	}
 	return n, n > x.Top
 }
 
@@ -58,11 +72,15 @@ func (x *Index) Score(row, seg int, scores []float32, s *IndexScratch) {
 	w := x.W[row*x.Heads:][:x.Heads]
 	n, _ := x.Keys(row)
 	end := min(n, (seg+1)*IndexSegment)
-	table := tableOf(x.Table, x.TableStride, int(x.RowSeq[row]), n-1, x.PageSize)
+	table := tableOf(x.Table, x.TableStride, int(x.RowSeq[row]), int(x.Positions[row]), x.PageSize)
 	for base := seg * IndexSegment; base < end; base += chunk {
 		keys := min(chunk, end-base)
 		blocks := (keys + Block - 1) / Block
 		for b := range blocks {
+			if x.E != nil {
+				s.blocks[b] = x.E.columns(x.Level, table, base+b*Block, min(Block, end-base-b*Block), s.k[b*Block*x.Dim:][:Block*x.Dim], s.entry)
+				continue
+			}
 			s.blocks[b] = x.K.block(x.Level, x.K.find(table, base+b*Block, x.PageSize), 0, s.k[b*Block*x.Dim:])
 		}
 		x.Level.Scores(s.s, stride, s.q[:x.Heads], s.blocks[:blocks])
@@ -78,9 +96,39 @@ func (x *Index) Score(row, seg int, scores []float32, s *IndexScratch) {
 	}
 }
 
-// Choose writes a row's positions. Where the row chooses, scores are those of its keys.
+// Choose writes a row's list. Where the row chooses, scores are those of its keys.
 func (x *Index) Choose(row int, scores []float32, s *IndexScratch) {
-	ids := x.IDs[row*x.Top:][:x.Top]
+	ids := x.IDs[row*x.Width():][:x.Width()]
+	x.choose(row, ids[:x.Top], scores, s)
+	if x.Tokens {
+		x.expand(int(x.Positions[row]), ids)
+	}
+}
+
+// expand replaces the entries that ids begins with by their tokens, and adds those behind the last whole entry.
+func (x *Index) expand(pos int, ids []int32) {
+	every, n := x.E.Every, 0
+	for n < x.Top && ids[n] >= 0 {
+		n++
+	}
+	for i := n - 1; i >= 0; i-- { // from behind: an entry's tokens lie at or behind its place
+		first := ids[i] * int32(every)
+		for j := range every {
+			ids[i*every+j] = first + int32(j)
+		}
+	}
+	at := n * every
+	for p := (pos + 1) / every * every; p <= pos; p++ {
+		ids[at] = int32(p)
+		at++
+	}
+	for ; at < len(ids); at++ {
+		ids[at] = -1
+	}
+}
+
+// choose writes the keys that a row chooses.
+func (x *Index) choose(row int, ids []int32, scores []float32, s *IndexScratch) {
 	n, choose := x.Keys(row)
 	if !choose {
 		for i := range ids {
