@@ -163,6 +163,9 @@ func (p *point) key(k placedKey, n *modelconf.Node) error {
 		return refuse(n, "%s is %s; supported is %s (%s)", n.Path(), literal(n), listed(k.Accept), k.Why)
 	case null && k.Null != nil && k.Dim != "":
 		return p.kindValues(k.Of).set(k.Dim, *k.Null, n)
+	case null && k.Null != nil && k.Param != "":
+		p.kindValues(k.Of).params[k.Param] = float64(*k.Null)
+		return nil
 	case null:
 		return nil // as if absent
 	case k.Kinds != nil, k.Layers != "":
@@ -351,6 +354,9 @@ func (p *point) defaults(v *Variant, tree *modelconf.Node) error {
 				return p.missing(tree, k.name)
 			}
 			p.params[k.Param] = f
+			for _, name := range k.Also {
+				p.dims[name] = truth(f != 0)
+			}
 		case k.Variant != "":
 			if _, ok := p.strings[k.Variant]; ok {
 				continue

@@ -81,7 +81,7 @@ type Key struct {
 	Longer  bool              `toml:"longer"`  // of Kinds and Each: entries of draft layers may follow
 	Base    int64             `toml:"base"`    // of Layers: the number of the first layer
 	Alias   []string          `toml:"alias"`   // other spellings of the key
-	Also    []string          `toml:"also"`    // further switches that it sets; of a param, those that are on where it is given and not 0
+	Also    []string          `toml:"also"`    // further switches that it sets; of a param, those that are on where it is not 0
 	Part    string            `toml:"part"`    // of Kinds and Layers: the layer part
 	In      string            `toml:"in"`      // of Kinds and Layers: the part of the model
 	Count   string            `toml:"count"`   // of Layers: the dim that counts what the list names
