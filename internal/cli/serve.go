@@ -20,6 +20,7 @@ import (
 
 	"github.com/metrale/metrale/internal/circuit"
 	"github.com/metrale/metrale/internal/diag"
+	"github.com/metrale/metrale/internal/gpu"
 	"github.com/metrale/metrale/internal/server"
 )
 
@@ -164,7 +165,8 @@ type serving struct {
 	env   environment
 	model string
 	log   io.Writer
-	ready func(url string) // called once, when the model answers
+	ready func(url string)            // called once, when the model answers
+	wrap  func(gpu.Device) gpu.Device // of tests, which put faults before the device; else nil
 }
 
 // run serves until ctx ends, or the device is lost: then every request has failed, and the process ends with the exit status of
@@ -179,6 +181,9 @@ func (s *serving) run(ctx context.Context) error {
 		return err
 	}
 	defer dev.Close()
+	if s.wrap != nil {
+		dev = s.wrap(dev)
+	}
 	if dev.Info().Class != "cpu" && !s.flags.prefillGiven {
 		s.flags.maxPrefill = gpuPrefill
 	}

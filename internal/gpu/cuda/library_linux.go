@@ -5,6 +5,7 @@
 package cuda
 
 import (
+	"runtime"
 	"strings"
 	"sync"
 
@@ -26,6 +27,8 @@ func openDriver(library string) (*driver, error) {
 	if d := opened.drivers[library]; d != nil {
 		return d, nil
 	}
+	runtime.LockOSThread() // the loader's error text belongs to the thread
+	defer runtime.UnlockOSThread()
 	handle, err := purego.Dlopen(library, purego.RTLD_NOW|purego.RTLD_GLOBAL)
 	if err != nil {
 		return nil, diag.Errorf(diag.Unsupported, "no CUDA driver: %s", strings.TrimSpace(err.Error()))
