@@ -25,7 +25,7 @@ const lattice = `
 	internal/modelconf
 	internal/kernel
 	internal/weights
-	internal/tokenizer internal/chat
+	internal/tokenizer internal/chat internal/vision
 	internal/plan
 	internal/circuit
 	internal/gpu
