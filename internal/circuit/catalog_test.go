@@ -101,6 +101,18 @@ func TestFormsOfOneWeight(t *testing.T) {
 	if p := lower(t, in, wrapped, false); !strings.HasPrefix(p.Weights[1].Sources[0], "model.language_model.layers.0.") {
 		t.Errorf("sources %v", p.Weights[1].Sources)
 	}
+	cfg, named := tiny(t, "deepseek_v4") // as transformers writes it; published checkpoints have other names
+	published := &Synthetic{dtypes: map[string]tensor.DType{}, shapes: map[string]tensor.Shape{}}
+	rename := strings.NewReplacer("model.embed_tokens.", "embed.", "model.hc_head.hc_", "hc_head_", "model.", "", "attn.norm.", "attn.kv_norm.")
+	for _, n := range named.names {
+		p := rename.Replace(n)
+		published.dtypes[p], published.shapes[p] = named.dtypes[n], named.shapes[n]
+		published.names = append(published.names, p)
+	}
+	in = instantiate(t, cfg)
+	if a, b := lower(t, in, named, false), lower(t, in, published, false); len(a.Weights) != len(b.Weights) || b.Weights[0].Sources[0] != "embed.weight" {
+		t.Errorf("%d weights under one set of names, %d under the other, first %v", len(a.Weights), len(b.Weights), b.Weights[0])
+	}
 	cfg, cat := tiny(t, "qwen3") // tied
 	p := lower(t, instantiate(t, cfg), edited(cat, nil, map[string]tensor.Shape{"lm_head.weight": {512, 64}}), false)
 	for _, w := range p.Weights {

@@ -50,6 +50,7 @@ type RopeRule struct {
 	Rot           string              `toml:"rot"`            // the dim that says how many are rotated
 	PositionScale bool                `toml:"position_scale"` // llama_4_scaling_beta scales queries
 	Sections      []int64             `toml:"sections"`       // positions have three axes; mrope_section where the config gives none
+	Unscaled      bool                `toml:"unscaled"`       // yarn stretches frequencies alone: cos and sin keep their size
 	Kind          map[string]RopeKind `toml:"kind"`           // layers of these kinds rotate otherwise
 }
 
@@ -60,6 +61,7 @@ type RopeKind struct {
 	Partial  float64 `toml:"partial"`   // as of RopeRule
 	Type     string  `toml:"type"`      // where the config gives none; default unless given
 	Plain    bool    `toml:"plain"`     // rope_scaling is not of this kind
+	Object   string  `toml:"object"`    // the key of its object in rope_parameters; the kind unless given
 }
 
 // Key classifies a key of config.json. Exactly one of the first eleven is given.

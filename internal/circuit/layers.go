@@ -192,7 +192,10 @@ func kindWords(n *modelconf.Node) (words []string) {
 		return strings.Split(s, "")
 	}
 	for _, e := range n.Items() {
-		s, _ := e.Str()
+		s, ok := e.Str()
+		if !ok {
+			s = e.Literal()
+		}
 		words = append(words, s)
 	}
 	return words

@@ -5,6 +5,7 @@ package circuit
 import (
 	"cmp"
 
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -54,7 +55,7 @@ func (p *point) rope(v *Variant, tree *modelconf.Node) error {
 	if kinds == nil {
 		return p.rotation(v, params, "", tree)
 	}
-	nested := v.circuit.nested(params)
+	nested := v.nested(params)
 	for _, kind := range kinds {
 		if !p.occurs(kind) {
 			continue
@@ -62,7 +63,7 @@ func (p *point) rope(v *Variant, tree *modelconf.Node) error {
 		obj := params
 		switch {
 		case nested:
-			obj, _ = params.Child(kind)
+			obj, _ = params.Child(cmp.Or(v.Rope.Kind[kind].Object, kind))
 		case v.Rope.Kind[kind].Plain:
 			obj = nil
 		}
@@ -76,15 +77,23 @@ func (p *point) rope(v *Variant, tree *modelconf.Node) error {
 // kindsBefore are the kinds of layers for which something stands before the layers.
 func (c *Circuit) kindsBefore() (kinds []string) {
 	for _, u := range c.Begin {
-		kinds = append(kinds, u.Kinds...)
+		for _, k := range u.Kinds {
+			if !slices.Contains(kinds, k) {
+				kinds = append(kinds, k)
+			}
+		}
 	}
 	return kinds
 }
 
-// nested says whether an object's keys are layer kinds.
-func (c *Circuit) nested(n *modelconf.Node) bool {
+// nested says whether an object's keys are layer kinds, or what stands for them.
+func (v *Variant) nested(n *modelconf.Node) bool {
+	names := slices.Collect(maps.Keys(v.circuit.Layers.Kind))
+	for _, k := range v.Rope.Kind {
+		names = append(names, k.Object)
+	}
 	return n != nil && n.Kind() == modelconf.Object && n.Len() > 0 &&
-		!slices.ContainsFunc(n.Keys(), func(k string) bool { return c.Layers.Kind[k] == nil })
+		!slices.ContainsFunc(n.Keys(), func(k string) bool { return !slices.Contains(names, k) })
 }
 
 // entry is what a key beside the object says of a kind's layers: of a list with an entry per layer, theirs, which must agree.
@@ -192,6 +201,9 @@ func (p *point) rotation(v *Variant, params *modelconf.Node, kind string, tree *
 		return tree.Errorf("a head of %d with partial_rotary_factor %v rotates %d dims; an even number of them is needed", head, s.partial, rot)
 	}
 	table, scale := s.table(int(rot), int(n))
+	if v.Rope.Unscaled {
+		scale = 1
+	}
 	into.dims["rot"], into.params["rope_scale"], into.tables["rope"] = rot, scale, len(p.consts)
 	into.params["attention_mscale"] = s.attentionScale()
 	name := "rope"

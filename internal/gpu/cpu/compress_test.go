@@ -204,3 +204,119 @@ func TestIndexEntries(t *testing.T) {
 		}
 	})
 }
+
+// Entries that have ended or are listed, and the tokens of a window, in one softmax with sinks; rows alone give the same bits.
+func TestEntryAttention(t *testing.T) {
+	eachPath(t, func(t *testing.T, d *Device) {
+		for _, c := range []struct{ heads, dim, window, every, top int }{
+			{4, 32, 16, 16, 0}, {4, 32, 16, 4, 3}, {3, 20, 5, 4, 0}, {40, 24, 128, 2, 60}, {2, 16, 8, 32, 0}, {2, 24, 16, 1, 0},
+		} {
+			t.Run(fmt.Sprint(c), func(t *testing.T) {
+				const rows, page = 150, 16
+				rng := rand.New(rand.NewPCG(37, uint64(c.dim)))
+				pages := (rows + page - 1) / page
+				table := make([]int32, pages)
+				for i, p := range rng.Perm(pages) {
+					table[i] = int32(p)
+				}
+				keys, q, sinks := normals(rng, rows*c.dim), normals(rng, rows*c.heads*c.dim), normals(rng, c.heads)
+				pool := attn.Pool{D: tensor.F32, F32: make([]float32, pages*page*c.dim), KVHeads: 1, Dim: c.dim}
+				for i := range rows {
+					pool.AppendK(d.level, table[i/page]*page+int32(i%page), keys[i*c.dim:][:c.dim])
+				}
+				e := attn.Entries{D: tensor.F32, Dim: c.dim, Every: c.every, PageSize: page}
+				e.F32 = make([]float32, pages*e.PerPage()*c.dim)
+				entries := normals(rng, rows/c.every*c.dim)
+				for i := range rows / c.every {
+					last := i*c.every + c.every - 1
+					e.Append(d.level, int(table[last/page])*page+last%page, entries[i*c.dim:][:c.dim])
+				}
+				var ids []int32 // of each row, some of the entries that have ended
+				for p := range rows {
+					list := rng.Perm((p + 1) / c.every)
+					list = list[:min(c.top, len(list))]
+					slices.Sort(list)
+					for i := range c.top {
+						if i < len(list) {
+							ids = append(ids, int32(list[i]))
+						} else {
+							ids = append(ids, -1)
+						}
+					}
+				}
+				scale := 1 / math.Sqrt(float64(c.dim))
+				run := func(lo, hi int) []float32 {
+					name := "entry_attention"
+					if c.top > 0 {
+						name = "sparse_entry_attention"
+					}
+					r := newRig(t, d, name, hi-lo, 1, 0)
+					r.b.Limits.PageSize, r.b.Limits.Pages = page, int64(pages)
+					r.floats("q", plan.In, q[lo*c.heads*c.dim:hi*c.heads*c.dim], r.rows(), ax("n", c.heads*c.dim))
+					if c.top > 0 {
+						axes := plan.Axes{r.rows(), ax("top", c.top)}
+						copy(view[int32](r.arg("ids", plan.In, tensor.I32, "", 4*axes.Shape().Elems(), axes)), ids[lo*c.top:hi*c.top])
+						r.attr("top", c.top)
+					}
+					r.floats("sinks", plan.In, sinks, ax("heads", c.heads))
+					r.floats("pool", plan.In, pool.F32, ax("pages", pages), ax("page", page), ax("n", c.dim))
+					r.floats("entries", plan.In, e.F32, ax("pages", pages), ax("entries", e.PerPage()), ax("n", c.dim))
+					var positions []int32
+					for i := lo; i < hi; i++ {
+						positions = append(positions, int32(i))
+					}
+					r.ints("positions", plan.In, r.rows(), positions...)
+					r.ints("row_seq", plan.In, r.rows(), make([]int32, hi-lo)...)
+					axes := plan.Axes{ax("seqs", int(r.b.Limits.Seqs)), ax("pages", pages)}
+					copy(view[int32](r.arg("block_table", plan.In, tensor.I32, "", 4*axes.Shape().Elems(), axes)), table)
+					y := r.floats("y", plan.Out, nil, r.rows(), ax("n", c.heads*c.dim))
+					r.attr("heads", c.heads).attr("head_dim", c.dim).attr("v_dim", c.dim).attr("window", c.window).attr("every", c.every)
+					r.attr("scale", scale).run()
+					allPoison(t, "y", y[(hi-lo)*c.heads*c.dim:])
+					return y[:(hi-lo)*c.heads*c.dim]
+				}
+				y := run(0, rows)
+				for p := range rows {
+					var seen [][]float32
+					switch {
+					case c.top == 0:
+						for i := range (p + 1) / c.every {
+							seen = append(seen, entries[i*c.dim:][:c.dim])
+						}
+					default:
+						for _, i := range ids[p*c.top:][:c.top] {
+							if i >= 0 {
+								seen = append(seen, entries[int(i)*c.dim:][:c.dim])
+							}
+						}
+					}
+					for i := max(0, p+1-c.window); i <= p; i++ {
+						seen = append(seen, keys[i*c.dim:][:c.dim])
+					}
+					want := make([]float64, c.heads*c.dim)
+					for h := range c.heads {
+						sum := math.Exp(float64(sinks[h]))
+						for _, k := range seen {
+							dot := 0.0
+							for i, v := range k {
+								dot += float64(v) * float64(q[(p*c.heads+h)*c.dim+i])
+							}
+							w := math.Exp(dot * scale)
+							sum += w
+							for i, v := range k {
+								want[h*c.dim+i] += w * float64(v)
+							}
+						}
+						for i := range c.dim {
+							want[h*c.dim+i] /= sum
+						}
+					}
+					near(t, fmt.Sprint("position ", p), y[p*c.heads*c.dim:][:c.heads*c.dim], want, tolSum)
+				}
+				for _, cut := range [][2]int{{0, 1}, {63, 64}, {70, 90}, {149, 150}} {
+					sameBits(t, fmt.Sprint(cut), run(cut[0], cut[1]), y[cut[0]*c.heads*c.dim:cut[1]*c.heads*c.dim])
+				}
+			})
+		}
+	})
+}

@@ -181,10 +181,10 @@ func ropeAngles(a *args) func() {
 	half := a.divides("y", y.n, 2)
 	freq := a.floats("inv_freq", half)
 	positions := a.ints("positions", int64(y.max))
-	scale := float32(a.float("scale", 1))
+	scale, back := float32(a.float("scale", 1)), int32(a.int("back", 0))
 	r := a.dev.region(y.n*16, func(lo, hi, _ int) {
 		for i := lo; i < hi; i++ {
-			row, p := y.row(i), float32(positions[i])
+			row, p := y.row(i), float32(max(positions[i]-back, 0))
 			for j, f := range freq {
 				sin, cos := math.Sincos(float64(p * f)) // the product is rounded to float32, as references do
 				row[j], row[half+j] = float32(cos)*scale, float32(sin)*scale
@@ -204,10 +204,15 @@ func rope(a *args) func() {
 		a.fail("", "rotates dims %d to %d of heads of %d in pairs", offset, offset+rot, dim)
 	}
 	half := rot / 2
+	inverse, negated := a.flag("inverse"), scratch[float32](a, half)
 	level := a.dev.level
-	r := a.dev.region(heads*rot, func(lo, hi, _ int) {
+	r := a.dev.region(heads*rot, func(lo, hi, worker int) {
 		for i := lo; i < hi; i++ {
 			cos, sin := angles.row(i)[:half], angles.row(i)[half:]
+			if inverse {
+				level.Scale(negated[worker], sin, -1)
+				sin = negated[worker]
+			}
 			row := x.row(i)
 			for at := offset; at < len(row); at += dim {
 				if interleaved {

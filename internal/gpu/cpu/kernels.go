@@ -67,11 +67,13 @@ var table = map[string]kernel{
 	"take_rows":      {takeRows, nil},
 	"put_features":   {putFeatures, nil},
 
-	"append":           {appendRows, nil},
-	"latent_attention": {latentAttention, nil},
-	"index_entries":    {indexEntries, nil},
-	"index":            {index, nil},
-	"sparse_attention": {sparseAttention, nil},
+	"append":                 {appendRows, nil},
+	"latent_attention":       {latentAttention, nil},
+	"entry_attention":        {entryAttention, nil},
+	"sparse_entry_attention": {sparseEntryAttention, nil},
+	"index_entries":          {indexEntries, nil},
+	"index":                  {index, nil},
+	"sparse_attention":       {sparseAttention, nil},
 }
 
 // Bind finds the launch's kernel, checks names, element types, axes, access and overlap of its arguments and its

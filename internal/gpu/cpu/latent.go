@@ -64,6 +64,28 @@ func sparseAttention(a *args) func() {
 	return a.attend(c, q)
 }
 
+// entryAttention is latent attention over all entries that have ended and the tokens of a window.
+func entryAttention(a *args) func() {
+	c, q := a.compressed()
+	return a.attend(c, q)
+}
+
+// sparseEntryAttention is entryAttention over the entries that index_entries chose.
+func sparseEntryAttention(a *args) func() {
+	c, q := a.compressed()
+	c.Top = a.size("top")
+	c.IDs = a.picks("ids", plan.In, q.max, c.Top)
+	return a.attend(c, q)
+}
+
+func (a *args) compressed() (*attn.Call, matrix) {
+	c, q := a.latent()
+	c.Near = a.size("window")
+	e := a.entries("entries", plan.In, a.size("every"), c.HeadDim)
+	c.E = &e
+	return c, q
+}
+
 // index chooses the keys of sparse attention.
 func index(a *args) func() {
 	x := a.indexed()

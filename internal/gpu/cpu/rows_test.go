@@ -8,6 +8,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/metrale/metrale/internal/gpu/cpu/vec"
@@ -279,10 +280,21 @@ func rowCases() []rowCase {
 				r.v["y"][i], r.v["y"][12+i] = math.Cos(a)*1.3466, math.Sin(a)*1.3466
 			}
 		}})
+	cs = append(cs, rowCase{name: "rope_angles/back", kernel: "rope_angles", attrs: attrs{"scale": 1.0, "back": 31}, out: map[string]int{"y": 24},
+		w: map[string]int{"inv_freq": 12}, pos: true, tol: tolOnce, twin: func(r *row) {
+			for i, f := range r.v["inv_freq"] {
+				a := float64(float32(max(r.pos-31, 0)) * float32(f))
+				r.v["y"][i], r.v["y"][12+i] = math.Cos(a), math.Sin(a)
+			}
+		}})
 	for _, c := range []struct{ heads, dim, rot, offset int }{{3, 64, 64, 0}, {2, 40, 20, 8}, {5, 128, 96, 32}, {1, 2, 2, 0}} {
-		for _, style := range []string{"half", "interleaved"} {
-			cs = append(cs, rowCase{name: fmt.Sprint("rope/", style, "/", c.dim), kernel: "rope",
-				attrs: attrs{"heads": c.heads, "head_dim": c.dim, "rot": c.rot, "offset": c.offset, "style": style},
+		for _, style := range []string{"half", "interleaved", "half back", "interleaved back"} {
+			back := 0
+			if s, ok := strings.CutSuffix(style, " back"); ok {
+				style, back = s, 1
+			}
+			cs = append(cs, rowCase{name: fmt.Sprint("rope/", style, "/", c.dim, "/", back), kernel: "rope",
+				attrs: attrs{"heads": c.heads, "head_dim": c.dim, "rot": c.rot, "offset": c.offset, "style": style, "inverse": back},
 				io:    map[string]int{"x": c.heads * c.dim}, in: map[string]int{"angles": c.rot}, tol: tolOnce,
 				twin: func(r *row) {
 					half := c.rot / 2
@@ -294,6 +306,9 @@ func rowCases() []rowCase {
 								j, k = 2*i, 2*i+1
 							}
 							cos, sin := r.v["angles"][i], r.v["angles"][half+i]
+							if back == 1 {
+								sin = -sin
+							}
 							x[j], x[k] = x[j]*cos-x[k]*sin, x[k]*cos+x[j]*sin
 						}
 					}

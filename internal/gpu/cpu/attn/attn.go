@@ -54,6 +54,8 @@ type Call struct {
 	TableStride int
 	IDs         []int32 // [rows, Top] the positions that a row sees, rising, then -1; nil: all up to its own. Latent only
 	Top         int
+	E           *Entries // keys of a row before those of its window: the entries of IDs, or all that have ended. Latent only
+	Near        int      // keys of the window of a row that has E
 	plan
 }
 
@@ -78,10 +80,11 @@ func (c *Call) segment(t *tile, head, seg int, w *Scratch) {
 	}
 	w.sums.reset(n, c.VDim)
 	seq := int(c.RowSeq[t.lo])
-	table := c.Table[seq*c.TableStride : (seq+1)*c.TableStride]
-	if c.IDs == nil {
-		table = tableOf(c.Table, c.TableStride, seq, t.last, c.PageSize)
+	end := t.last
+	if c.lists() {
+		end = int(c.Positions[t.lo])
 	}
+	table := tableOf(c.Table, c.TableStride, seq, end, c.PageSize)
 	first, last := max(t.first, seg*segment), min(t.last, (seg+1)*segment-1)
 	for base := first / chunk * chunk; base <= last; base += chunk {
 		start := base + max(first-base, 0)/Block*Block
@@ -101,11 +104,22 @@ func (c *Call) segment(t *tile, head, seg int, w *Scratch) {
 	}
 }
 
+// lists says whether each row has a list of keys of its own.
+func (c *Call) lists() bool { return c.IDs != nil || c.E != nil }
+
+// listed is how many of IDs a row has.
+func (c *Call) listed(row int) int {
+	ids := c.IDs[row*c.Top:][:c.Top]
+	return sort.Search(len(ids), func(i int) bool { return ids[i] < 0 })
+}
+
 // sees is the position of the last key that a row sees; in a list, its place there.
 func (c *Call) sees(row int) int {
+	if c.E != nil {
+		return c.far(row) + c.near(row) - 1
+	}
 	if c.IDs != nil {
-		ids := c.IDs[row*c.Top:][:c.Top]
-		return sort.Search(len(ids), func(i int) bool { return ids[i] < 0 }) - 1
+		return c.listed(row) - 1
 	}
 	if c.Last != nil {
 		return int(c.Last[c.RowSeq[row]])
@@ -147,6 +161,8 @@ func hide(s []float32) {
 func (c *Call) load(t *tile, head int, table []int32, pos, b int, w *Scratch) {
 	k, v := w.k[b*Block*c.HeadDim:], w.v[b*Block*c.VDim:]
 	switch {
+	case c.E != nil:
+		w.kb[b] = c.mix(t.lo, table, pos, min(Block, t.last+1-pos), k, w.entry)
 	case c.IDs != nil:
 		w.kb[b] = c.gather(t.lo, table, c.IDs[t.lo*c.Top:][pos:min(pos+Block, t.last+1)], k)
 	case c.Latent:

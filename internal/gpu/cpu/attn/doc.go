@@ -18,7 +18,8 @@
 // so scores of sixteen keys, and sums over them, need no horizontal step.
 //
 // A latent pool (multi-head latent attention) is K of one head alone, whose first v_dim dims are the values. Its rows may
-// see only listed keys, which Index chooses; a row whose list is all its keys gets the bits of attention without a list.
+// see only listed keys, which Index chooses; a row whose list is all its keys gets the bits of attention without a list. In
+// compressed attention a row sees entries, each for so many tokens, and then the tokens of a window.
 //
 // The algorithm is online softmax over chunks of 64 keys, in segments of 512 that are summed up by themselves and merged in
 // order, all counted from position 0. A tile is the query heads that share a KV head, of a few consecutive rows of one

@@ -3,6 +3,8 @@
 package attn
 
 import (
+	"fmt"
+
 	"github.com/metrale/metrale/internal/gpu/cpu/vec"
 	"github.com/metrale/metrale/internal/tensor"
 )
@@ -66,4 +68,37 @@ func (e *Entries) columns(l vec.Level, table []int32, first, n int, dst, tmp []f
 		scatter(dst, e.At(l, table, first+lane, tmp), lane)
 	}
 	return dst
+}
+
+// far is how many entries a row of compressed attention sees.
+func (c *Call) far(row int) int {
+	if c.IDs != nil {
+		return c.listed(row)
+	}
+	return (int(c.Positions[row]) + 1) / c.E.Every
+}
+
+// near is how many tokens it sees.
+func (c *Call) near(row int) int { return min(int(c.Positions[row])+1, c.Near) }
+
+// mix makes a block of n keys of a row's list, from place at on: first entries, then the tokens of the window.
+func (c *Call) mix(row int, table []int32, at, n int, k, tmp []float32) []float32 {
+	far, pos := c.far(row), int(c.Positions[row])
+	first := pos + 1 - c.near(row) // token of the window
+	for lane := range n {
+		j := at + lane
+		if j >= far {
+			p := first + j - far
+			c.K.column(k[lane:], c.K.find(table, p, c.PageSize), p%Block)
+			continue
+		}
+		if c.IDs != nil {
+			j = int(c.IDs[row*c.Top+j])
+		}
+		if (j+1)*c.E.Every > pos+1 {
+			panic(fmt.Sprintf("position %d sees entry %d of %d tokens", pos, j, c.E.Every))
+		}
+		scatter(k, c.E.At(c.Level, table, j, tmp), lane)
+	}
+	return k[:c.HeadDim*Block]
 }

@@ -34,7 +34,7 @@ func (c *Call) Plan(rows, workers int) int {
 	most := c.tileRows()
 	for lo := 0; lo < rows; {
 		hi := lo + 1
-		for c.IDs == nil && hi < rows && hi-lo < most && c.RowSeq[hi] == c.RowSeq[lo] && c.Positions[hi] == c.Positions[hi-1]+1 {
+		for !c.lists() && hi < rows && hi-lo < most && c.RowSeq[hi] == c.RowSeq[lo] && c.Positions[hi] == c.Positions[hi-1]+1 {
 			hi++
 		}
 		t := tile{lo: lo, hi: hi, last: c.sees(hi - 1), part: states}

@@ -87,6 +87,7 @@ type Scratch struct {
 	sums, total sums        // of a segment, of the tile
 	k, v        []float32   // converted blocks of a chunk
 	kb, vb      [][]float32 // the chunk's blocks
+	entry       []float32   // a converted entry
 }
 
 // Grow makes the scratch large enough for calls with that configuration.
@@ -99,6 +100,7 @@ func (w *Scratch) Grow(c *Config) {
 	w.total.grow(n, c.VDim)
 	grow(&w.k, chunk*c.HeadDim)
 	grow(&w.v, chunk*c.VDim)
+	grow(&w.entry, c.HeadDim)
 	grow(&w.kb, chunk/Block)
 	grow(&w.vb, chunk/Block)
 }
