@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-// Package recur holds the recurrences of linear attention on slices of host memory: the short causal convolution, the gated
-// delta rule and the state space scan.
+// Package recur holds what runs along a sequence on slices of host memory: the short causal convolution, the gated delta rule
+// and the state space scan of linear attention, and the pooling of windows that compressed attention caches.
 //
 // Contract:
 //
@@ -21,4 +21,8 @@
 // State of the scan, per head (plans say [head_dim, state_dim]):
 //
 //	[state_dim] [head_dim]
+//
+// State of the pooling, running softmaxes of channels (Compress.Sums of them), so small whatever the window:
+//
+//	[sums] [3] [channels]     the largest gate, Σ exp(gate-top), Σ exp(gate-top)*value
 package recur

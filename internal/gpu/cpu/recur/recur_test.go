@@ -46,15 +46,20 @@ func TestDeltaPathsAgree(t *testing.T) {
 		t.Skip("one vector path")
 	}
 	for _, vd := range []int{16, 48, 64, 80, 128, 144} {
-		var y, state [2][]float32
-		for i, l := range []vec.Level{vec.AVX2, vec.AVX512} {
-			c := delta(l, 9, 1, 1, 40, vd)
-			state[i] = make([]float32, 40*vd)
-			c.Head(new(Scratch), state[i], 0, 0, 9)
-			y[i] = c.Y
+		for _, channels := range []int{1, 40} {
+			var y, state [2][]float32
+			for i, l := range []vec.Level{vec.AVX2, vec.AVX512} {
+				c := delta(l, 9, 1, 1, 40, vd)
+				if channels > 1 {
+					c.GDim, c.G = channels, random(rand.New(rand.NewPCG(3, 4)), 9*channels, 1)
+				}
+				state[i] = make([]float32, 40*vd)
+				c.Head(new(Scratch), state[i], 0, 0, 9)
+				y[i] = c.Y
+			}
+			same(t, fmt.Sprint("y of ", vd, channels), y[0], y[1])
+			same(t, fmt.Sprint("state of ", vd, channels), state[0], state[1])
 		}
-		same(t, fmt.Sprint("y of ", vd), y[0], y[1])
-		same(t, fmt.Sprint("state of ", vd), state[0], state[1])
 	}
 }
 
