@@ -18,6 +18,7 @@ const module = "github.com/metrale/metrale/"
 // lattice orders the packages: one may import only what stands above it, or its own family (parent and children).
 // Several on a line may not import each other.
 const lattice = `
+	internal/fixture
 	internal/diag
 	internal/tensor
 	internal/seq

@@ -15,7 +15,7 @@ import (
 
 // Catalog is what a checkpoint holds; weights.Store is one.
 type Catalog interface {
-	Lookup(name string) (d tensor.DType, shape tensor.Shape, ok bool)
+	Lookup(name string) (tensor.Info, bool)
 	Names() []string
 }
 
@@ -70,7 +70,7 @@ func (in *Instance) resolve(cat Catalog) (out []stored, err error) {
 func (in *Instance) prefix(cat Catalog) string {
 	for _, prefix := range in.Prefixes {
 		for _, alt := range in.Weights[0].From {
-			if _, _, ok := cat.Lookup(place(alt[0], prefix, 0)); ok {
+			if _, ok := cat.Lookup(place(alt[0], prefix, 0)); ok {
 				return prefix
 			}
 		}
@@ -88,7 +88,7 @@ func place(name, prefix string, e int64) string {
 func (p *preflight) weight(w *Weight) stored {
 	for _, alt := range w.From {
 		first, _ := plan.ParsePiece(place(alt[0], p.prefix, 0))
-		if _, _, ok := p.cat.Lookup(first.Tensor); ok {
+		if _, ok := p.cat.Lookup(first.Tensor); ok {
 			return p.alternative(w, alt)
 		}
 	}
@@ -106,18 +106,18 @@ func (p *preflight) alternative(w *Weight, alt []string) stored {
 	s := stored{}
 	for _, src := range sourceShapes(w, alt, p.prefix) {
 		name := src.Tensor
-		d, shape, ok := p.cat.Lookup(name)
+		t, ok := p.cat.Lookup(name)
 		p.used[name] = true
 		switch {
 		case !ok:
 			p.missing = append(p.missing, name)
-		case src.shape == nil || !fits(shape, src.shape):
-			p.wrong = append(p.wrong, fmt.Sprintf("%s is %v, expected %s", name, shape, axesText(w.Axes, src.shape, src.Transposed)))
-		case s.dtype != tensor.None && d != s.dtype:
-			p.wrong = append(p.wrong, fmt.Sprintf("%s is %v, but %s is %v", name, d, s.sources[0], s.dtype))
+		case src.shape == nil || !fits(t.Shape, src.shape):
+			p.wrong = append(p.wrong, fmt.Sprintf("%s is %v, expected %s", name, t.Shape, axesText(w.Axes, src.shape, src.Transposed)))
+		case s.dtype != tensor.None && t.DType != s.dtype:
+			p.wrong = append(p.wrong, fmt.Sprintf("%s is %v, but %s is %v", name, t.DType, s.sources[0], s.dtype))
 		default:
 			if s.dtype == tensor.None {
-				s.dtype = d
+				s.dtype = t.DType
 			}
 		}
 		s.sources = append(s.sources, src.String())
@@ -288,9 +288,9 @@ func (in *Instance) SyntheticCatalog(d tensor.DType) *Synthetic {
 }
 
 // Lookup gives a tensor's element type and shape.
-func (s *Synthetic) Lookup(name string) (tensor.DType, tensor.Shape, bool) {
+func (s *Synthetic) Lookup(name string) (tensor.Info, bool) {
 	shape, ok := s.shapes[name]
-	return s.dtypes[name], shape, ok
+	return tensor.Info{Name: name, DType: s.dtypes[name], Shape: shape}, ok
 }
 
 // Names are all tensors, sorted.

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/metrale/metrale/internal/diag"
+	"github.com/metrale/metrale/internal/fixture"
 	"github.com/metrale/metrale/internal/modelconf"
 	"github.com/metrale/metrale/internal/tensor"
 )
@@ -31,7 +32,7 @@ func edited(c *Synthetic, remove []string, set map[string]tensor.Shape) *Synthet
 }
 
 func TestReferenceCheckpointsFit(t *testing.T) {
-	for _, family := range tinyFamilies {
+	for _, family := range fixture.Families(t) {
 		cfg, cat := tiny(t, family)
 		in := serve(t, cfg)
 		var read []string
@@ -141,7 +142,7 @@ func TestUnsupportedTypesAreNamed(t *testing.T) {
 
 // TestSwitchesAddNodes follows optional parts of blocks from the config into the instance.
 func TestSwitchesAddNodes(t *testing.T) {
-	src := archive(t, "tiny/llama.tar.gz")["config.json"]
+	src := fixture.Files(t, fixture.Tiny("llama"))["config.json"]
 	has := func(in *Instance, weight string) bool {
 		return slices.ContainsFunc(in.Weights, func(w Weight) bool { return w.Name == weight })
 	}

@@ -8,19 +8,20 @@ import (
 	"testing"
 
 	"github.com/metrale/metrale/internal/diag"
+	"github.com/metrale/metrale/internal/fixture"
 	"github.com/metrale/metrale/internal/modelconf"
 	"github.com/metrale/metrale/internal/tensor"
 )
 
 // TestConfigsAreRefusedAtTheirLine edits real configs and expects the error to name key, file and line.
 func TestConfigsAreRefusedAtTheirLine(t *testing.T) {
-	files := archive(t, "configs.tar.gz")
+	files := fixture.Files(t, fixture.Configs)
 	real := func(name string) []byte { return files[name+"_config.json"] }
 	llama, moe := real("meta-llama--Meta-Llama-3.1-8B"), real("Qwen--Qwen3-30B-A3B")
 	hybrid := real("Qwen--Qwen3.5-35B-A3B")
 	letters := real("nvidia--Nemotron-H-56B-Base-8K")
-	nested := archive(t, "tiny/kimi_linear.tar.gz")["config.json"]
-	mini := archive(t, "tiny/ministral3.tar.gz")["config.json"]
+	nested := fixture.Files(t, fixture.Tiny("kimi_linear"))["config.json"]
+	mini := fixture.Files(t, fixture.Tiny("ministral3"))["config.json"]
 	for _, c := range []struct {
 		src  []byte
 		edit []string
@@ -77,7 +78,7 @@ func TestConfigsAreRefusedAtTheirLine(t *testing.T) {
 // quantisation make an instance, all others say what is not supported.
 func TestEveryKnownConfigIsTakenOrRefused(t *testing.T) {
 	taken := 0
-	for name, src := range archive(t, "configs.tar.gz") {
+	for name, src := range fixture.Files(t, fixture.Configs) {
 		if !strings.HasSuffix(name, "_config.json") || strings.HasSuffix(name, "_hf_quant_config.json") {
 			continue
 		}
@@ -112,7 +113,7 @@ func TestEveryKnownConfigIsTakenOrRefused(t *testing.T) {
 
 // TestSpellingsOfOneModelGiveOneInstance: older and newer keys, and a decoder with or without its wrapper.
 func TestSpellingsOfOneModelGiveOneInstance(t *testing.T) {
-	files := archive(t, "configs.tar.gz")
+	files := fixture.Files(t, fixture.Configs)
 	llama := files["meta-llama--Meta-Llama-3.1-8B_config.json"]
 	moe := files["Qwen--Qwen3-30B-A3B_config.json"]
 	for _, c := range []struct {
@@ -136,7 +137,7 @@ func TestSpellingsOfOneModelGiveOneInstance(t *testing.T) {
 
 // TestLayerKindsFollowTheConfig compares listed kinds with the period.
 func TestLayerKindsFollowTheConfig(t *testing.T) {
-	src := archive(t, "configs.tar.gz")["Qwen--Qwen3.5-35B-A3B_config.json"]
+	src := fixture.Files(t, fixture.Configs)["Qwen--Qwen3.5-35B-A3B_config.json"]
 	listed := instantiate(t, readConfig(t, src)).Kinds
 	start := strings.Index(string(src), `"layer_types"`)
 	end := start + strings.Index(string(src[start:]), "]") + 2 // and its comma

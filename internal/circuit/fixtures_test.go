@@ -3,22 +3,16 @@
 package circuit
 
 import (
-	"archive/tar"
 	"bytes"
-	"compress/gzip"
 	"encoding/binary"
 	"encoding/json"
-	"errors"
 	"flag"
-	"io"
-	"os"
-	"path"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 
+	"github.com/metrale/metrale/internal/fixture"
 	"github.com/metrale/metrale/internal/modelconf"
 	"github.com/metrale/metrale/internal/plan"
 	"github.com/metrale/metrale/internal/tensor"
@@ -38,46 +32,10 @@ func lib(t testing.TB) *Library {
 	return l
 }
 
-// archive reads a .tar.gz of the repo's testdata; names lose their folders.
-func archive(t testing.TB, name string) map[string][]byte {
-	t.Helper()
-	f, err := os.Open("../../testdata/" + name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	z, err := gzip.NewReader(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	out := map[string][]byte{}
-	for r := tar.NewReader(z); ; {
-		h, err := r.Next()
-		if errors.Is(err, io.EOF) {
-			return out
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		if out[path.Base(h.Name)], err = io.ReadAll(r); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
-// tinyFamilies are the checkpoints of testdata/tiny.
-var tinyFamilies = func() (names []string) {
-	files, _ := filepath.Glob("../../testdata/tiny/*.tar.gz")
-	for _, f := range files {
-		names = append(names, strings.TrimSuffix(filepath.Base(f), ".tar.gz"))
-	}
-	return names
-}()
-
 // tiny is a reference checkpoint: its config, and its tensors' names, types and shapes.
 func tiny(t testing.TB, family string) (*modelconf.Config, *Synthetic) {
 	t.Helper()
-	files := archive(t, "tiny/"+family+".tar.gz")
+	files := fixture.Files(t, fixture.Tiny(family))
 	cat := header(t, files["model.safetensors"])
 	if file, ok := files["model-mtp.safetensors"]; ok {
 		more := header(t, file)

@@ -13,6 +13,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/metrale/metrale/internal/fixture"
 	"github.com/metrale/metrale/internal/kernel"
 	"github.com/metrale/metrale/internal/plan"
 	"github.com/metrale/metrale/internal/tensor"
@@ -21,7 +22,7 @@ import (
 // TestFusionLosesNothing: with and without fusion, each node is in exactly one launch; unfused, each launch is one node
 // and a reference; the plans differ in nothing but launches and arena.
 func TestFusionLosesNothing(t *testing.T) {
-	for _, family := range tinyFamilies {
+	for _, family := range fixture.Families(t) {
 		cfg, cat := tiny(t, family)
 		in := instantiate(t, cfg)
 		fused, plain := lower(t, in, cat, false), lower(t, in, cat, true)

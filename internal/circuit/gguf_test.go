@@ -10,14 +10,6 @@ import (
 	"github.com/metrale/metrale/internal/weights"
 )
 
-// storeCatalog shows a store's tensors to the compiler.
-type storeCatalog struct{ weights.Store }
-
-func (c storeCatalog) Lookup(name string) (tensor.DType, tensor.Shape, bool) {
-	t, ok := c.Store.Lookup(name)
-	return t.DType, t.Shape, ok
-}
-
 // TestGGUFCheckpointsFit lowers the GGUF files of the weights package: their metadata is classified like a config.json, and
 // with policy declared their block-quantised weights are computed with int8 activations.
 func TestGGUFCheckpointsFit(t *testing.T) {
@@ -32,7 +24,7 @@ func TestGGUFCheckpointsFit(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			p, err := instantiate(t, cfg).Lower(lib(t), storeCatalog{store}, Options{Class: "cpu", Compute: Declared, Limits: small})
+			p, err := instantiate(t, cfg).Lower(lib(t), store, Options{Class: "cpu", Compute: Declared, Limits: small})
 			if err != nil {
 				t.Fatal(err)
 			}

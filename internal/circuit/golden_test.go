@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/metrale/metrale/internal/fixture"
 	"github.com/metrale/metrale/internal/kernel"
 	"github.com/metrale/metrale/internal/plan"
 	"github.com/metrale/metrale/internal/tensor"
@@ -42,13 +43,13 @@ func TestKnownInstances(t *testing.T) {
 	if _, err := kernel.DecodeTOML("INSTANCES.toml", src, &doc); err != nil {
 		t.Fatal(err)
 	}
-	configs := archive(t, "configs.tar.gz")
+	configs := fixture.Files(t, fixture.Configs)
 	for _, d := range doc.Instances {
 		t.Run(d.Model, func(t *testing.T) {
 			folder, name, _ := strings.Cut(d.Config, "/")
 			json := configs[name]
 			if folder == "tiny" {
-				json = archive(t, d.Config+".tar.gz")["config.json"]
+				json = fixture.Files(t, fixture.Tiny(name))["config.json"]
 			}
 			if json == nil {
 				t.Fatalf("testdata has no %s", d.Config)

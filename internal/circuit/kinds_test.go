@@ -9,6 +9,7 @@ import (
 	"testing"
 	"testing/fstest"
 
+	"github.com/metrale/metrale/internal/fixture"
 	"github.com/metrale/metrale/internal/tensor"
 )
 
@@ -162,7 +163,7 @@ func TestFaultsOfLayerValues(t *testing.T) {
 
 // TestStepSpellings: the published spelling, with lists per layer, is the reference's spelling by kind; draft layers follow in it.
 func TestStepSpellings(t *testing.T) {
-	src := archive(t, "tiny/step3p7.tar.gz")["config.json"]
+	src := fixture.Files(t, fixture.Tiny("step3p7"))["config.json"]
 	want := instantiate(t, readConfig(t, src))
 	published := []byte(`{"model_type": "step3p7", "text_config": {"model_type": "step3p5", "vocab_size": 512, "hidden_size": 64, "max_position_embeddings": 256,
 		"num_hidden_layers": 4, "intermediate_size": 128, "layer_types": ["full_attention", "sliding_attention", "sliding_attention", "full_attention", "full_attention"],
@@ -213,7 +214,7 @@ func TestLayersShareStates(t *testing.T) {
 	if got := strings.Join(readers, ", "); got != want {
 		t.Errorf("read %s\nwant %s", got, want)
 	}
-	src := archive(t, "tiny/gemma4_ple.tar.gz")["config.json"]
+	src := fixture.Files(t, fixture.Tiny("gemma4_ple"))["config.json"]
 	for n, fault := range map[string]string{
 		"4": "layer 2 keeps no state, and no layer before those that keep none is like it",
 		"7": "layer 0 keeps no state",

@@ -9,12 +9,13 @@ import (
 	"testing"
 
 	"github.com/metrale/metrale/internal/diag"
+	"github.com/metrale/metrale/internal/fixture"
 	"github.com/metrale/metrale/internal/plan"
 )
 
 // TestIndexersFollowTheirSchedule: the layers that GLM-5.2 lists with an indexer of their own are those of its frequency.
 func TestIndexersFollowTheirSchedule(t *testing.T) {
-	src := archive(t, "configs.tar.gz")["zai-org--GLM-5.2_config.json"]
+	src := fixture.Files(t, fixture.Configs)["zai-org--GLM-5.2_config.json"]
 	listed := instantiate(t, readConfig(t, src)).Kinds
 	start := strings.Index(string(src), `"indexer_types"`)
 	end := start + strings.Index(string(src[start:]), "]") + 2 // and its comma
@@ -63,7 +64,7 @@ func TestWrappersTakeTheDecodersThatTheyName(t *testing.T) {
 		{"kimi_k25", "deepseek_v3", "deepseek", ""},
 		{"kimi_k25", "mistral4", "", `text_config.model_type is "mistral4"; for model_type kimi_k25 it must be "kimi_k2" or "deepseek_v3"`},
 	} {
-		inner := archive(t, "tiny/"+c.family+".tar.gz")["config.json"]
+		inner := fixture.Files(t, fixture.Tiny(c.family))["config.json"]
 		in, err := Instantiate(lib(t), readConfig(t, fmt.Appendf(nil, `{"model_type": %q, "vision_config": {}, "text_config": %s}`, c.wrapper, inner)))
 		switch {
 		case c.err != "":

@@ -13,6 +13,7 @@ import (
 	"testing/fstest"
 
 	"github.com/metrale/metrale/internal/diag"
+	"github.com/metrale/metrale/internal/fixture"
 	"github.com/metrale/metrale/internal/kernel"
 	"github.com/metrale/metrale/kernels"
 )
@@ -135,7 +136,7 @@ func TestSigmaIsWellFormed(t *testing.T) {
 	}
 	// All ops occur in some family's instance, so that their costs are evaluated by the report tests.
 	used := map[string]bool{}
-	for _, family := range tinyFamilies {
+	for _, family := range fixture.Families(t) {
 		cfg, cat := tiny(t, family)
 		for _, in := range serve(t, cfg).all() {
 			if !in.Stored(cat) {

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/metrale/metrale/internal/diag"
+	"github.com/metrale/metrale/internal/fixture"
 	"github.com/metrale/metrale/internal/plan"
 )
 
@@ -92,7 +93,7 @@ func TestPortsFollowWhatIsServed(t *testing.T) {
 
 // What a tower's config says wrongly is refused at its line.
 func TestTowersAreRefusedAtTheirLine(t *testing.T) {
-	src := string(archive(t, "tiny/qwen3_vl.tar.gz")["config.json"])
+	src := string(fixture.Files(t, fixture.Tiny("qwen3_vl"))["config.json"])
 	for _, c := range []struct{ old, new, want string }{
 		{`"out_hidden_size": 64`, `"out_hidden_size": 32`, "text_config.hidden_size is 64, but vision_config.out_hidden_size is 32"},
 		{`"num_position_embeddings": 16`, `"num_position_embeddings": 15`, "15 position embeddings make no square"},

@@ -5,6 +5,7 @@ package circuit
 import (
 	"testing"
 
+	"github.com/metrale/metrale/internal/fixture"
 	"github.com/metrale/metrale/internal/plan"
 	"github.com/metrale/metrale/internal/tensor"
 )
@@ -26,7 +27,7 @@ func TestReports(t *testing.T) {
 // TestCostsOfARealModel holds the sums against what is known of Llama 3.1 8B: 8.03 G parameters, two flops each and row
 // (the embedding none), two bytes each when stored in bf16.
 func TestCostsOfARealModel(t *testing.T) {
-	in := instantiate(t, readConfig(t, archive(t, "configs.tar.gz")["meta-llama--Meta-Llama-3.1-8B_config.json"]))
+	in := instantiate(t, readConfig(t, fixture.Files(t, fixture.Configs)["meta-llama--Meta-Llama-3.1-8B_config.json"]))
 	p, err := in.Lower(lib(t), in.SyntheticCatalog(tensor.BF16), Options{Class: "cpu", Compute: Float32, KV: tensor.F16,
 		Limits: plan.Limits{Rows: 1, Seqs: 1, Outs: 1, PageSize: 16, Pages: 64}})
 	if err != nil {

@@ -95,7 +95,7 @@ func (f *circuitFlags) compile(path string) (*compiled, error) {
 			return nil, err
 		}
 		defer c.store.Close()
-		out.library, out.instance, cat = c.library, c.instance, catalog{c.store}
+		out.library, out.instance, cat = c.library, c.instance, c.store
 	}
 	if n := out.instance.Dim("context"); n > 0 {
 		f.context = min(f.context, n)

@@ -154,7 +154,7 @@ func (d *differ) open(dev gpu.Device, noFusion bool) (*diffModel, error) {
 	var plans []*plan.Plan
 	for _, rows := range []int64{2, d.rows} {
 		limits := plan.Limits{Rows: rows, Seqs: 2, Outs: 2, PageSize: size, Pages: (d.rows + size) / size}
-		p, wires, err := d.c.instance.LowerWired(d.c.library, catalog{d.c.store}, circuit.Options{Class: m.class, Compute: d.compute, KV: d.kv, Limits: limits, NoFusion: noFusion})
+		p, wires, err := d.c.instance.LowerWired(d.c.library, d.c.store, circuit.Options{Class: m.class, Compute: d.compute, KV: d.kv, Limits: limits, NoFusion: noFusion})
 		if err != nil {
 			return nil, err
 		}

@@ -5,7 +5,6 @@ package cli
 import (
 	"encoding/binary"
 	"math"
-	"strings"
 
 	"github.com/metrale/metrale/internal/diag"
 	"github.com/metrale/metrale/internal/exec"
@@ -141,6 +140,3 @@ func (c *checkpoint) readPixels(path string) (*seq.Image, error) {
 	}
 	return im, nil
 }
-
-// isTensors says whether a path is a safetensors file rather than an image.
-func isTensors(path string) bool { return strings.HasSuffix(path, ".safetensors") }

@@ -67,10 +67,10 @@ func openDummy(path string, with ...string) (_ *checkpoint, err error) {
 		return nil, err
 	}
 	cat := c.instance.SyntheticCatalog(tensor.BF16)
-	var list []weights.Tensor
+	var list []tensor.Info
 	for _, name := range cat.Names() {
-		d, shape, _ := cat.Lookup(name)
-		list = append(list, weights.Tensor{Name: name, DType: d, Shape: shape})
+		t, _ := cat.Lookup(name)
+		list = append(list, t)
 	}
 	c.store, err = weights.Dummy(list)
 	return c, err
@@ -108,7 +108,7 @@ func (c *checkpoint) require(part string) (*circuit.Instance, error) {
 	if in == nil {
 		return nil, diag.Errorf(diag.Unsupported, "model_type %s has no part %q at this config", c.config.ModelType, part).For("part")
 	}
-	if !in.Stored(catalog{c.store}) {
+	if !in.Stored(c.store) {
 		return nil, diag.Errorf(diag.Unsupported, "the checkpoint has no tensors of its part %q", part).For("part")
 	}
 	return in, nil
@@ -149,7 +149,7 @@ func (c *checkpoint) lower(o modelOptions, rows int64) (*plan.Plan, error) {
 }
 
 func (c *checkpoint) lowerPart(in *circuit.Instance, o modelOptions, l plan.Limits) (*plan.Plan, error) {
-	return in.Lower(c.library, catalog{c.store}, circuit.Options{Class: o.device.Info().Class, Compute: o.compute, KV: o.kv, Limits: l, NoFusion: o.noFusion})
+	return in.Lower(c.library, c.store, circuit.Options{Class: o.device.Info().Class, Compute: o.compute, KV: o.kv, Limits: l, NoFusion: o.noFusion})
 }
 
 // load lowers the circuit once a row bucket, and loads and binds the plans.
@@ -193,13 +193,4 @@ func pageSizeOf(l *circuit.Library, class string) int64 {
 		return k.Defaults.PageSize
 	}
 	return 16
-}
-
-// catalog shows a store's tensors to the compiler.
-type catalog struct{ weights.Store }
-
-// Lookup describes a tensor.
-func (c catalog) Lookup(name string) (tensor.DType, tensor.Shape, bool) {
-	t, ok := c.Store.Lookup(name)
-	return t.DType, t.Shape, ok
 }

@@ -3,13 +3,10 @@
 package cli
 
 import (
-	"archive/tar"
 	"bytes"
-	"compress/gzip"
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"os"
 	"os/exec"
@@ -19,6 +16,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/metrale/metrale/internal/fixture"
 	"github.com/metrale/metrale/internal/tensor"
 	"github.com/metrale/metrale/internal/weights"
 )
@@ -35,22 +33,11 @@ func arguments(ts *testscript.TestScript, neg bool, args []string, least, most i
 
 func unpackCheckpoint(ts *testscript.TestScript, neg bool, args []string) {
 	arguments(ts, neg, args, 2, 2, "checkpoint FAMILY DIR")
-	packed, err := os.Open(filepath.Join(ts.Value(tinyDir{}).(string), args[0]+".tar.gz"))
-	ts.Check(err)
-	defer packed.Close()
-	raw, err := gzip.NewReader(packed)
+	files, err := fixture.Read(filepath.Join(ts.Value(tinyDir{}).(string), args[0]+".tar.gz"))
 	ts.Check(err)
 	dir := ts.MkAbs(args[1])
 	ts.Check(os.MkdirAll(dir, 0o755))
-	for files := tar.NewReader(raw); ; {
-		head, err := files.Next()
-		if err == io.EOF {
-			break
-		}
-		ts.Check(err)
-		data, err := io.ReadAll(files)
-		ts.Check(err)
-		name := head.Name
+	for name, data := range files {
 		if name == "ref.safetensors" {
 			name = "../" + name // beside the checkpoint: it is no part of it
 		}
@@ -110,7 +97,7 @@ func printTensors(ts *testscript.TestScript, neg bool, args []string) {
 }
 
 // readTensor reads a tensor whole.
-func readTensor(ts *testscript.TestScript, file, name string) (weights.Tensor, []byte) {
+func readTensor(ts *testscript.TestScript, file, name string) (tensor.Info, []byte) {
 	store := openTensors(ts, file)
 	t, ok := store.Lookup(name)
 	if !ok {

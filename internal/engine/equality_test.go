@@ -3,17 +3,13 @@
 package engine
 
 import (
-	"archive/tar"
-	"compress/gzip"
 	"context"
-	"io"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/metrale/metrale/internal/circuit"
 	"github.com/metrale/metrale/internal/exec"
+	"github.com/metrale/metrale/internal/fixture"
 	"github.com/metrale/metrale/internal/gpu/cpu"
 	"github.com/metrale/metrale/internal/modelconf"
 	"github.com/metrale/metrale/internal/plan"
@@ -28,8 +24,7 @@ import (
 func TestHowTheEngineRunsChangesNoToken(t *testing.T) {
 	for _, family := range []string{"llama", "qwen3_moe", "qwen3_5_moe_text"} {
 		t.Run(family, func(t *testing.T) {
-			dir := t.TempDir()
-			unpack(t, filepath.Join("..", "..", "testdata", "tiny", family+".tar.gz"), dir)
+			dir := fixture.Unpack(t, fixture.Tiny(family), "ref.safetensors")
 			vocab := 0
 			run := func(o Options, pages int, requests []seq.Request) (answers []answer, preempted int64) {
 				e, err := New(load(t, dir, pages), o)
@@ -121,7 +116,7 @@ func load(t *testing.T, dir string, pages int) exec.Runner {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := in.Lower(lib, catalog{store}, circuit.Options{Class: "cpu", Compute: circuit.Float32, KV: tensor.F32,
+	p, err := in.Lower(lib, store, circuit.Options{Class: "cpu", Compute: circuit.Float32, KV: tensor.F32,
 		Limits: plan.Limits{Rows: 64, Seqs: 8, Outs: 16, PageSize: 16, Pages: 8}})
 	if err != nil {
 		t.Fatal(err)
@@ -135,43 +130,4 @@ func load(t *testing.T, dir string, pages int) exec.Runner {
 		t.Fatal(err)
 	}
 	return model{m, dev}
-}
-
-type catalog struct{ weights.Store }
-
-func (c catalog) Lookup(name string) (tensor.DType, tensor.Shape, bool) {
-	x, ok := c.Store.Lookup(name)
-	return x.DType, x.Shape, ok
-}
-
-// unpack writes the files of an archive, but not what a reference computed, into a folder.
-func unpack(t *testing.T, archive, dir string) {
-	t.Helper()
-	f, err := os.Open(archive)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	z, err := gzip.NewReader(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for r := tar.NewReader(z); ; {
-		h, err := r.Next()
-		if err == io.EOF {
-			return
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		data, err := io.ReadAll(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if name := filepath.Base(h.Name); name != "ref.safetensors" {
-			if err := os.WriteFile(filepath.Join(dir, name), data, 0o644); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
 }

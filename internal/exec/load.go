@@ -12,12 +12,12 @@ import (
 	"github.com/metrale/metrale/internal/diag"
 	"github.com/metrale/metrale/internal/gpu"
 	"github.com/metrale/metrale/internal/plan"
-	"github.com/metrale/metrale/internal/weights"
+	"github.com/metrale/metrale/internal/tensor"
 )
 
 // Store is what loading needs of a checkpoint; weights.Store is one.
 type Store interface {
-	Lookup(name string) (weights.Tensor, bool)
+	Lookup(name string) (tensor.Info, bool)
 	Read(name string, off int64, dst []byte) error
 	Drop(name string)
 }

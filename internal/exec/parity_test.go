@@ -3,21 +3,18 @@
 package exec_test
 
 import (
-	"archive/tar"
-	"compress/gzip"
 	"context"
 	"encoding/binary"
 	"fmt"
-	"io"
 	"math"
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/metrale/metrale/internal/circuit"
 	"github.com/metrale/metrale/internal/exec"
+	"github.com/metrale/metrale/internal/fixture"
 	"github.com/metrale/metrale/internal/gpu/cpu"
 	"github.com/metrale/metrale/internal/modelconf"
 	"github.com/metrale/metrale/internal/plan"
@@ -32,15 +29,6 @@ const (
 	tolerance = 1e-3 // on |ours - ref| / (1 + |ref|); about 1e-5 is expected
 	pageSize  = 16
 )
-
-// families are the checkpoints of testdata/tiny.
-var families = func() (names []string) {
-	files, _ := filepath.Glob("../../testdata/tiny/*.tar.gz")
-	for _, f := range files {
-		names = append(names, strings.TrimSuffix(filepath.Base(f), ".tar.gz"))
-	}
-	return names
-}()
 
 // reference is what transformers computed for one prompt.
 type reference struct {
@@ -62,10 +50,9 @@ type family struct {
 
 func openFamily(t *testing.T, name string, with ...string) *family {
 	t.Helper()
-	dir := t.TempDir()
-	unpack(t, filepath.Join("..", "..", "testdata", "tiny", name+".tar.gz"), dir)
-	refs := filepath.Join(t.TempDir(), "ref.safetensors")
-	if err := os.Rename(filepath.Join(dir, "ref.safetensors"), refs); err != nil {
+	const computed = "ref.safetensors"
+	dir, refs := fixture.Unpack(t, fixture.Tiny(name), computed), filepath.Join(t.TempDir(), computed)
+	if err := os.WriteFile(refs, fixture.Files(t, fixture.Tiny(name))[computed], 0o644); err != nil {
 		t.Fatal(err)
 	}
 	store, files, err := weights.Open(dir, weights.Options{})
@@ -100,35 +87,6 @@ func openFamily(t *testing.T, name string, with ...string) *family {
 	return f
 }
 
-func unpack(t *testing.T, archive, dir string) {
-	t.Helper()
-	f, err := os.Open(archive)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	z, err := gzip.NewReader(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for r := tar.NewReader(z); ; {
-		h, err := r.Next()
-		if err == io.EOF {
-			return
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		data, err := io.ReadAll(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, filepath.Base(h.Name)), data, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
 func readBytes(t *testing.T, s weights.Store, name string) []byte {
 	t.Helper()
 	x, ok := s.Lookup(name)
@@ -160,19 +118,12 @@ func readFloats(t *testing.T, s weights.Store, name string) []float32 {
 	return out
 }
 
-type catalog struct{ weights.Store }
-
-func (c catalog) Lookup(name string) (tensor.DType, tensor.Shape, bool) {
-	x, ok := c.Store.Lookup(name)
-	return x.DType, x.Shape, ok
-}
-
 // load binds the family's plans to the CPU.
 func (f *family) load(t *testing.T, device cpu.Options, noFusion bool) *exec.Model {
 	t.Helper()
 	var plans []*plan.Plan
 	for _, part := range append([]string{""}, f.with...) {
-		p, err := f.instance.InPart(part).Lower(f.library, catalog{f.store}, circuit.Options{Class: "cpu", Compute: circuit.Float32, KV: tensor.F32, NoFusion: noFusion,
+		p, err := f.instance.InPart(part).Lower(f.library, f.store, circuit.Options{Class: "cpu", Compute: circuit.Float32, KV: tensor.F32, NoFusion: noFusion,
 			Limits: plan.Limits{Rows: 96, Seqs: 4, Outs: 96, PageSize: pageSize, Pages: 5}})
 		if err != nil {
 			t.Fatal(err)
@@ -195,7 +146,7 @@ func (f *family) load(t *testing.T, device cpu.Options, noFusion bool) *exec.Mod
 }
 
 func TestLogitsEqualTransformers(t *testing.T) {
-	for _, name := range families {
+	for _, name := range fixture.Families(t) {
 		t.Run(name, func(t *testing.T) {
 			f := openFamily(t, name)
 			for _, path := range []string{"", "avx2", "go"} {
@@ -240,7 +191,7 @@ func compare(t *testing.T, which string, logits [][]float32, ref reference) (wor
 
 // What a row gives does not depend on how the prompt was cut, on fusion, or on the number of threads: bit for bit.
 func TestChunksFusionAndThreadsChangeNoBit(t *testing.T) {
-	for _, name := range families {
+	for _, name := range fixture.Families(t) {
 		t.Run(name, func(t *testing.T) {
 			f := openFamily(t, name)
 			prompt := f.prompts["long"].ids
@@ -303,7 +254,7 @@ func addRows(s *exec.Step, q int, prompt []int32, from, n int) {
 
 // Sequences that share a step do not see each other: three of mixed lengths, in mixed chunks, give what each gives alone.
 func TestABatchEqualsItsMembersAlone(t *testing.T) {
-	for _, name := range families {
+	for _, name := range fixture.Families(t) {
 		t.Run(name, func(t *testing.T) {
 			f := openFamily(t, name)
 			m := f.load(t, cpu.Options{}, false)

@@ -8,7 +8,6 @@ import (
 	"github.com/metrale/metrale/internal/diag"
 	"github.com/metrale/metrale/internal/plan"
 	"github.com/metrale/metrale/internal/tensor"
-	"github.com/metrale/metrale/internal/weights"
 )
 
 // pieces resolves a weight's sources and makes sure that they are exactly its rows.
@@ -45,7 +44,7 @@ func (j *loadJob) pieces(store Store) ([]piece, error) {
 }
 
 // cut finds a piece's bytes in its tensor, and how many elements it has.
-func cut(s plan.Piece, t weights.Tensor) (piece, int64, error) {
+func cut(s plan.Piece, t tensor.Info) (piece, int64, error) {
 	p, shape := piece{name: s.Tensor}, t.Shape
 	bytes := t.Size()
 	bad := func(why string, args ...any) (piece, int64, error) {

@@ -3,51 +3,19 @@
 package modelconf
 
 import (
-	"archive/tar"
-	"compress/gzip"
 	"fmt"
-	"io"
 	"os"
-	"path"
 	"sort"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/metrale/metrale/internal/diag"
+	"github.com/metrale/metrale/internal/fixture"
 )
 
-// realFiles are 113 configuration files of published checkpoints, by name.
-var realFiles = sync.OnceValue(func() map[string][]byte {
-	f, err := os.Open("../../testdata/configs.tar.gz")
-	if err != nil {
-		panic(err)
-	}
-	defer f.Close()
-	z, err := gzip.NewReader(f)
-	if err != nil {
-		panic(err)
-	}
-	out := map[string][]byte{}
-	for r := tar.NewReader(z); ; {
-		h, err := r.Next()
-		if err == io.EOF {
-			return out
-		}
-		if err != nil {
-			panic(err)
-		}
-		if h.Typeflag == tar.TypeReg {
-			if out[path.Base(h.Name)], err = io.ReadAll(r); err != nil {
-				panic(err)
-			}
-		}
-	}
-})
-
 // checkpoint is a config.json with its hf_quant_config.json, if there is one.
-func checkpoint(name string) map[string][]byte {
-	all := realFiles()
+func checkpoint(t testing.TB, name string) map[string][]byte {
+	all := fixture.Files(t, fixture.Configs)
 	files := map[string][]byte{"config.json": all[name+"_config.json"]}
 	if hf, ok := all[name+"_hf_quant_config.json"]; ok {
 		files["hf_quant_config.json"] = hf
@@ -123,19 +91,19 @@ func TestEveryRealConfigReads(t *testing.T) {
 		t.Fatal(err)
 	}
 	rows := strings.Split(strings.TrimSpace(string(golden)), "\n")
-	if len(rows) != 113 || len(realFiles()) != 113 {
-		t.Fatalf("%d rows, %d files", len(rows), len(realFiles()))
+	if len(rows) != 113 || len(fixture.Files(t, fixture.Configs)) != 113 {
+		t.Fatalf("%d rows, %d files", len(rows), len(fixture.Files(t, fixture.Configs)))
 	}
 	for _, row := range rows {
 		file := strings.Fields(row)[0]
-		tree, err := ParseJSON(file, realFiles()[file])
+		tree, err := ParseJSON(file, fixture.Files(t, fixture.Configs)[file])
 		if err != nil {
 			t.Error(err)
 			continue
 		}
 		got := fmt.Sprint(file, " ", leaves(tree))
 		if !strings.HasSuffix(file, "hf_quant_config.json") {
-			c, err := Read(checkpoint(strings.TrimSuffix(file, "_config.json")))
+			c, err := Read(checkpoint(t, strings.TrimSuffix(file, "_config.json")))
 			if err != nil {
 				t.Errorf("%s: %v", file, err)
 				continue
@@ -185,7 +153,7 @@ func TestSchemeOfModules(t *testing.T) {
 		{"nvidia--Llama-3.1-70B-Instruct-FP8", "model.layers.0.self_attn.q_proj", "FP8"},
 		{"Qwen--Qwen3-8B", "model.layers.0.self_attn.q_proj", "none"},
 	} {
-		q, err := Read(checkpoint(c.checkpoint))
+		q, err := Read(checkpoint(t, c.checkpoint))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -361,7 +329,7 @@ func TestGlob(t *testing.T) {
 }
 
 func BenchmarkForOfManyRules(b *testing.B) {
-	c, err := Read(checkpoint("zai-org--GLM-5-FP8"))
+	c, err := Read(checkpoint(b, "zai-org--GLM-5-FP8"))
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -373,7 +341,7 @@ func BenchmarkForOfManyRules(b *testing.B) {
 // FuzzRead: whatever the files say, no panic, and every refusal is typed.
 func FuzzRead(f *testing.F) {
 	for _, name := range []string{"moonshotai--Kimi-K2.5", "Qwen--Qwen3-32B-FP8-Static-PerTensor", "openai--gpt-oss-20b", "nvidia--DeepSeek-V4-Flash-NVFP4"} {
-		c := checkpoint(name)
+		c := checkpoint(f, name)
 		f.Add(c["config.json"], c["hf_quant_config.json"], []byte(`{"eos_token_id":[1,2]}`))
 	}
 	f.Add([]byte(`{"model_type":"x","quantization_config":{"quant_method":"gptq","bits":4}}`), []byte(nil), []byte(nil))

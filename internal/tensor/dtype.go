@@ -111,3 +111,13 @@ func (s Shape) Equal(o Shape) bool {
 
 // String is [2 3].
 func (s Shape) String() string { return fmt.Sprint([]int64(s)) }
+
+// Info describes a named tensor, as of a checkpoint.
+type Info struct {
+	Name  string
+	DType DType
+	Shape Shape // row-major, [out, in] for a linear layer
+}
+
+// Size is the number of its bytes.
+func (i Info) Size() int64 { return i.DType.Bytes(i.Shape.Elems()) }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"sort"
 
+	"github.com/metrale/metrale/internal/tensor"
 	"github.com/metrale/metrale/internal/weights/gguf"
 )
 
@@ -19,7 +20,7 @@ type checkpoint struct {
 
 // source is where a tensor's bytes lie: at begin of file; in the order and form of view, if that is not nil.
 type source struct {
-	Tensor
+	tensor.Info
 	file  *file
 	begin int64
 	view  *gguf.View
@@ -39,7 +40,7 @@ func newCheckpoint(files []*file, sources []source) *checkpoint {
 
 func (c *checkpoint) Names() []string { return c.names }
 
-func (c *checkpoint) Lookup(name string) (Tensor, bool) { s, ok := c.by[name]; return s.Tensor, ok }
+func (c *checkpoint) Lookup(name string) (tensor.Info, bool) { s, ok := c.by[name]; return s.Info, ok }
 
 func (c *checkpoint) Read(name string, off int64, dst []byte) error {
 	s, ok := c.by[name]

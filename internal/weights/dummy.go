@@ -22,17 +22,17 @@ type dummy struct {
 
 // dummyTensor makes each 8 bytes from a random word: the bits of mask, the others from base.
 type dummyTensor struct {
-	Tensor
+	tensor.Info
 	seed, mask, base uint64
 }
 
 // Dummy is a Store of random values that depend on the tensors' names only: the same in every run, however they are read. The
 // values of a row of K are ± around 1/√K, so that activations stay finite; vectors are near 1 where the name says norm, else
 // small. Formats whose values come in blocks with scales are refused (diag.Unsupported).
-func Dummy(tensors []Tensor) (Store, error) {
+func Dummy(tensors []tensor.Info) (Store, error) {
 	d := &dummy{by: map[string]dummyTensor{}}
 	for _, t := range tensors {
-		x := dummyTensor{Tensor: t}
+		x := dummyTensor{Info: t}
 		h := fnv.New64a()
 		h.Write([]byte(t.Name))
 		x.seed = h.Sum64()
@@ -99,9 +99,9 @@ func signs(d tensor.DType) uint64 {
 
 func (d *dummy) Names() []string { return d.names }
 
-func (d *dummy) Lookup(name string) (Tensor, bool) {
+func (d *dummy) Lookup(name string) (tensor.Info, bool) {
 	t, ok := d.by[name]
-	return t.Tensor, ok
+	return t.Info, ok
 }
 
 // Read computes the bytes.

@@ -13,9 +13,9 @@ import (
 
 // TestDummyWeights: of the right scale, the same however they are read, different for different names.
 func TestDummyWeights(t *testing.T) {
-	list := []Tensor{
-		{"a.weight", tensor.BF16, tensor.Shape{64, 1024}}, {"b.weight", tensor.F32, tensor.Shape{64, 100}}, {"c.weight", tensor.F16, tensor.Shape{3, 5, 33}},
-		{"d.norm.weight", tensor.F32, tensor.Shape{64}}, {"d.bias", tensor.BF16, tensor.Shape{63}}, {"e", tensor.U8, tensor.Shape{8, 3}}, {"f", tensor.E4M3, tensor.Shape{4, 64}},
+	list := []tensor.Info{
+		{Name: "a.weight", DType: tensor.BF16, Shape: tensor.Shape{64, 1024}}, {Name: "b.weight", DType: tensor.F32, Shape: tensor.Shape{64, 100}}, {Name: "c.weight", DType: tensor.F16, Shape: tensor.Shape{3, 5, 33}},
+		{Name: "d.norm.weight", DType: tensor.F32, Shape: tensor.Shape{64}}, {Name: "d.bias", DType: tensor.BF16, Shape: tensor.Shape{63}}, {Name: "e", DType: tensor.U8, Shape: tensor.Shape{8, 3}}, {Name: "f", DType: tensor.E4M3, Shape: tensor.Shape{4, 64}},
 	}
 	s, err := Dummy(list)
 	if err != nil {
@@ -72,13 +72,13 @@ func TestDummyWeights(t *testing.T) {
 	if err := s.Read("z", 0, nil); !diag.Is(err, diag.NotFound) {
 		t.Errorf("unknown: %v", err)
 	}
-	if _, err := Dummy([]Tensor{{"q", tensor.Q4_K, tensor.Shape{1, 256}}}); !diag.Is(err, diag.Unsupported) {
+	if _, err := Dummy([]tensor.Info{{Name: "q", DType: tensor.Q4_K, Shape: tensor.Shape{1, 256}}}); !diag.Is(err, diag.Unsupported) {
 		t.Errorf("blocks: %v", err)
 	}
 }
 
 func BenchmarkDummy(b *testing.B) {
-	s, _ := Dummy([]Tensor{{"a", tensor.BF16, tensor.Shape{1 << 10, 1 << 10}}})
+	s, _ := Dummy([]tensor.Info{{Name: "a", DType: tensor.BF16, Shape: tensor.Shape{1 << 10, 1 << 10}}})
 	buf := make([]byte, 1<<20)
 	b.SetBytes(int64(len(buf)))
 	for b.Loop() {

@@ -138,7 +138,7 @@ func openGGUF(path string, o Options) (_ Store, _ *Files, err error) {
 	sources := make([]source, len(views))
 	for i := range views {
 		v := &views[i]
-		sources[i] = source{Tensor{v.Name, v.DType, v.Shape}, home[v.Source.Name], v.Source.Begin, v}
+		sources[i] = source{tensor.Info{Name: v.Name, DType: v.DType, Shape: v.Shape}, home[v.Source.Name], v.Source.Begin, v}
 		if v.Plain() {
 			sources[i].view = nil
 		}

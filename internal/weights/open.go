@@ -13,6 +13,7 @@ import (
 
 	"github.com/metrale/metrale/internal/diag"
 	"github.com/metrale/metrale/internal/modelconf"
+	"github.com/metrale/metrale/internal/tensor"
 	"github.com/metrale/metrale/internal/weights/safetensors"
 )
 
@@ -215,7 +216,7 @@ func openShards(dir string, shards []string, index *safetensors.Index, o Options
 				return nil, diag.Errorf(diag.Format, "tensor %s is also in %s", t.Name, first).At(diag.Pos{File: shard}).For(t.Name)
 			}
 			from[t.Name] = shard
-			sources = append(sources, source{Tensor{t.Name, t.DType, t.Shape}, f, t.Begin, nil})
+			sources = append(sources, source{tensor.Info{Name: t.Name, DType: t.DType, Shape: t.Shape}, f, t.Begin, nil})
 		}
 	}
 	if index != nil {

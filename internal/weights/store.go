@@ -10,22 +10,12 @@ import (
 	"github.com/metrale/metrale/internal/weights/safetensors"
 )
 
-// Tensor describes a tensor of a Store.
-type Tensor struct {
-	Name  string
-	DType tensor.DType
-	Shape tensor.Shape // row-major, [out, in] for a linear layer
-}
-
-// Size is the number of bytes that Read can read.
-func (t Tensor) Size() int64 { return t.DType.Bytes(t.Shape.Elems()) }
-
 // Store is a checkpoint: named tensors, read lazily. Safe for concurrent use.
 type Store interface {
 	// Names are the tensors' names, sorted. The caller must not change the slice.
 	Names() []string
-	// Lookup describes a tensor.
-	Lookup(name string) (Tensor, bool)
+	// Lookup describes a tensor; Read can read its Size.
+	Lookup(name string) (tensor.Info, bool)
 	// Read fills dst with the tensor's bytes from byte off on. Errors: NotFound for the name, Invalid for the range, IO.
 	Read(name string, off int64, dst []byte) error
 	// Bytes is the whole tensor without copying, if it lies in memory as it is (mapped, rows in order, aligned to its
@@ -67,9 +57,9 @@ func Memory(tensors ...safetensors.NamedTensor) (Store, error) {
 
 func (m *memory) Names() []string { return m.names }
 
-func (m *memory) Lookup(name string) (Tensor, bool) {
+func (m *memory) Lookup(name string) (tensor.Info, bool) {
 	t, ok := m.by[name]
-	return Tensor{t.Name, t.DType, t.Shape}, ok
+	return tensor.Info{Name: t.Name, DType: t.DType, Shape: t.Shape}, ok
 }
 
 func (m *memory) Read(name string, off int64, dst []byte) error {

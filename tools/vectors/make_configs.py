@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Writes internal/modelconf/testdata/configs.txt: what plain JSON reading says about each file of testdata/configs.tar.gz.
+"""Writes internal/modelconf/testdata/configs.txt: what plain JSON reading says about each file of kernels/circuits/configs/published.tar.gz.
 
     <file> <leaves> <model_type> <hidden size> <method> <kv cache> <modules named per algorithm> <patterns left alone> <the rest>
 
@@ -46,7 +46,7 @@ def quant(c, hf):
 
 def main():
     files = {}
-    with tarfile.open(ROOT / "testdata/configs.tar.gz") as t:
+    with tarfile.open(ROOT / "kernels/circuits/configs/published.tar.gz") as t:
         for m in t:
             if m.isfile():
                 files[pathlib.PurePath(m.name).name] = json.load(t.extractfile(m))

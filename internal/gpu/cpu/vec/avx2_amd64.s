@@ -65,7 +65,6 @@
 
 #define ELEMENTWISE ·elementwiseAVX2
 #define ROTATE      ·rotateAVX2
-#define SUMSQUARES  ·sumSquaresAVX2
 #define WIDENBF16   ·widenBF16AVX2
 #define WIDENF16    ·widenF16AVX2
 #define NARROWF16   ·narrowF16AVX2

@@ -70,7 +70,6 @@
 
 #define ELEMENTWISE ·elementwiseAVX512
 #define ROTATE      ·rotateAVX512
-#define SUMSQUARES  ·sumSquaresAVX512
 #define WIDENBF16   ·widenBF16AVX512
 #define WIDENF16    ·widenF16AVX512
 #define NARROWF16   ·narrowF16AVX512

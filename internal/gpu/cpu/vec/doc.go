@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 // Package vec holds the vector loops of the CPU class over float32 slices, and the plain Go that says what they compute:
-// elementwise functions, sums, conversions, and the inner steps of attention and of the delta rule.
+// elementwise functions, conversions, and the inner steps of attention and of the delta rule.
 //
 // Contract:
 //

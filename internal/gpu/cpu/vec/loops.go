@@ -37,18 +37,6 @@ func (l Level) ScaleMul(dst, x, w []float32, s, b float32) {
 	}
 }
 
-// SumSq is the sum of x². Go sums in float64, the others in 64 lanes of float32.
-func (l Level) SumSq(x []float32) float32 {
-	if l != Go {
-		return l.sumSq(x)
-	}
-	s := 0.0
-	for _, v := range x {
-		s += float64(v) * float64(v)
-	}
-	return float32(s)
-}
-
 // FromBF16 widens bfloat16.
 func (l Level) FromBF16(dst []float32, x []uint16) {
 	if l != Go {

@@ -159,65 +159,6 @@ rotate:
 	VZEROUPPER
 	RET
 
-// SQUARE adds the squares of the sixteen elements at mem in lanes: a, or a and b.
-#ifdef PAIR
-#define SQUARE(off, a, b) \
-	VMOVUPS off(SI), V8;          \
-	VMOVUPS (off+WIDTH)(SI), V9;  \
-	VFMADD231PS V8, V8, a;        \
-	VFMADD231PS V9, V9, b
-#else
-#define SQUARE(off, a, b) \
-	VMOVUPS off(SI), V8;          \
-	VFMADD231PS V8, V8, a
-#endif
-
-// func sumSquares(x *float32, n int) float32
-//
-// In 64 lanes, four vectors of sixteen, then sixteen by sixteen in the first: (0+1)+(2+3), halves, quarters, …
-TEXT SUMSQUARES(SB), NOSPLIT, $0-20
-	MOVQ x+0(FP), SI
-	MOVQ n+8(FP), CX
-	VXORPS V0, V0, V0
-	VXORPS V1, V1, V1
-	VXORPS V2, V2, V2
-	VXORPS V3, V3, V3
-	VXORPS V4, V4, V4
-	VXORPS V5, V5, V5
-	VXORPS V6, V6, V6
-	VXORPS V7, V7, V7
-sum64:
-	CMPQ CX, $64
-	JLT  sum16
-	SQUARE(0, V0, V4)
-	SQUARE(64, V1, V5)
-	SQUARE(128, V2, V6)
-	SQUARE(192, V3, V7)
-	ADDQ $256, SI
-	SUBQ $64, CX
-	JMP  sum64
-sum16:
-	TESTQ CX, CX
-	JZ   fold
-	SQUARE(0, V0, V4)
-	ADDQ $64, SI
-	SUBQ $16, CX
-	JMP  sum16
-fold:
-	VADDPS V1, V0, V0
-	VADDPS V3, V2, V2
-	VADDPS V2, V0, V0
-#ifdef PAIR
-	VADDPS V5, V4, V4
-	VADDPS V7, V6, V6
-	VADDPS V6, V4, V4
-	VADDPS V4, V0, V0
-#endif
-	FOLDALL(VADDPS, VADDSS)
-	VMOVSS   X0, ret+16(FP)
-	VZEROUPPER
-	RET
-
 // func widenBF16(dst *float32, x *uint16, n int)
 TEXT WIDENBF16(SB), NOSPLIT, $0-24
 	MOVQ dst+0(FP), DI

@@ -50,12 +50,6 @@ func rotateAVX512(a, b, cos, sin *float32, n int)
 func rotateAVX2(a, b, cos, sin *float32, n int)
 
 //go:noescape
-func sumSquaresAVX512(x *float32, n int) float32
-
-//go:noescape
-func sumSquaresAVX2(x *float32, n int) float32
-
-//go:noescape
 func widenBF16AVX512(dst *float32, x *uint16, n int)
 
 //go:noescape
@@ -177,26 +171,6 @@ func (l Level) rotate16(a, b, cos, sin *float32, n int) {
 	} else {
 		rotateAVX2(a, b, cos, sin, n)
 	}
-}
-
-func (l Level) sumSq(x []float32) (s float32) {
-	n := len(x) &^ (vector - 1)
-	if n > 0 {
-		s = l.sumSq16(&x[0], n)
-	}
-	if n < len(x) {
-		var t [vector]float32
-		copy(t[:], x[n:])
-		s += l.sumSq16(&t[0], vector)
-	}
-	return s
-}
-
-func (l Level) sumSq16(x *float32, n int) float32 {
-	if l == AVX512 {
-		return sumSquaresAVX512(x, n)
-	}
-	return sumSquaresAVX2(x, n)
 }
 
 func (l Level) fromBF16(dst []float32, x []uint16) {

@@ -13,7 +13,6 @@ func (Level) exp(dst, x []float32)                       { Go.Exp(dst, x) }
 func (Level) add(dst, x []float32)                       { Go.Add(dst, x) }
 func (Level) scale(dst, x []float32, s float32)          { Go.Scale(dst, x, s) }
 func (Level) scaleMul(dst, x, w []float32, s, b float32) { Go.ScaleMul(dst, x, w, s, b) }
-func (Level) sumSq(x []float32) float32                  { return Go.SumSq(x) }
 func (Level) fromBF16(dst []float32, x []uint16)         { Go.FromBF16(dst, x) }
 func (Level) fromF16(dst []float32, x []uint16)          { Go.FromF16(dst, x) }
 func (Level) rotate(a, b, cos, sin []float32)            { Go.Rotate(a, b, cos, sin) }

@@ -221,27 +221,6 @@ func pathOf(l Level, f func(l Level, dst, x, y []float32), dst, x, y []float32) 
 	return got
 }
 
-func TestSumSq(t *testing.T) {
-	rng := rand.New(rand.NewPCG(5, 6))
-	for _, n := range []int{0, 1, 15, 16, 17, 63, 64, 65, 128, 576, 1000, 4096} {
-		x := make([]float32, n)
-		want := 0.0
-		for i := range x {
-			x[i] = float32(rng.NormFloat64())
-			want += float64(x[i]) * float64(x[i])
-		}
-		for _, l := range levels() {
-			// n/16 additions in a lane and 6 across them, each half an ulp.
-			if got := float64(l.SumSq(x)); !(math.Abs(got-want) <= want*float64(n/16+6)*0x1p-24) {
-				t.Errorf("%v: n = %d: %v, want %v", l, n, got, want)
-			}
-		}
-		if Best() == AVX512 && AVX2.SumSq(x) != AVX512.SumSq(x) {
-			t.Errorf("n = %d: the vector paths differ", n)
-		}
-	}
-}
-
 // Halves come out of the vector unit as package tensor defines them.
 func TestToF16(t *testing.T) {
 	x := samples()
