@@ -23,6 +23,7 @@ type device struct {
 	step     exec.Step
 	jobs     []job // of the step whose logits are there
 	pool     *pool
+	gallery  gallery
 	ranUntil int64 // when the runner ended its last step; 0: it was idle since
 	lost     error // the device is gone
 }
@@ -73,6 +74,7 @@ func (d *device) collect() {
 		m := &d.taken[i]
 		if m.event.Kind == sched.Submit {
 			m.stream.admit()
+			d.gallery.need(m.stream.request.Images)
 			d.streams[m.stream.id] = m.stream
 		}
 		d.events = append(d.events, m.event)
@@ -99,6 +101,9 @@ func (d *device) publish(dec *sched.Decision, now int64) {
 	clear(d.events)
 	d.events = d.events[:0]
 	d.account(dec, now)
+	for _, id := range dec.Preempted {
+		d.gallery.again(d.streams[id])
+	}
 	for i := range dec.Ends {
 		// A stop token is not part of the text.
 		if end := &dec.Ends[i]; end.Finish == seq.Stopped {
@@ -117,6 +122,7 @@ func (d *device) publish(dec *sched.Decision, now int64) {
 		end := &dec.Ends[i]
 		s := d.streams[end.ID]
 		delete(d.streams, end.ID)
+		d.gallery.leave(s, len(s.request.Prompt))
 		s.unwatch()
 		s.finish(end)
 	}
@@ -185,6 +191,9 @@ func (d *device) compute(dec *sched.Decision) (err error) {
 		}
 	}()
 	d.build(dec)
+	if err := d.see(dec); err != nil {
+		return err
+	}
 	began := d.now()
 	if d.ranUntil > 0 {
 		d.metrics.Overhead.Observe(time.Duration(began - d.ranUntil))
@@ -197,6 +206,7 @@ func (d *device) compute(dec *sched.Decision) (err error) {
 	if len(logits) != len(d.step.OutRows) {
 		return diag.Errorf(diag.Internal, "the step gave %d rows of logits, %d were asked for", len(logits), len(d.step.OutRows))
 	}
+	d.seen(dec)
 	d.sample(dec, logits)
 	d.metrics.Steps.Add(1)
 	d.metrics.Rows.Add(int64(len(d.step.Tokens)))

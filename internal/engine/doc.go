@@ -18,5 +18,7 @@
 //     before the second step from then begins.
 //  4. An error of one row fails its sequence. An error or a panic of a step fails the sequences of that step. A lost device
 //     fails everything, then and later.
-//  5. In steady state a step allocates nothing; an idle engine uses no CPU.
+//  5. An image is run through the tower before the first step that needs it, on the device thread, once for all sequences that
+//     share it; its features are dropped when those are past it, and made again for one that is preempted.
+//  6. In steady state a step allocates nothing; an idle engine uses no CPU.
 package engine

@@ -30,6 +30,7 @@ type Options struct {
 type Engine struct {
 	cfg     sched.Config
 	runner  exec.Runner
+	tower   tower // the runner, when it takes images; else nil
 	metrics *telemetry.Engine
 	start   time.Time
 	wake    chan struct{} // holds one: the inbox has something, or the engine is to close
@@ -63,6 +64,7 @@ func New(runner exec.Runner, o Options) (*Engine, error) {
 		cfg: cfg, runner: runner, metrics: o.Metrics, start: time.Now(),
 		wake: make(chan struct{}, 1), done: make(chan struct{}), lost: make(chan error, 1), drained: make(chan struct{}),
 	}
+	e.tower, _ = runner.(tower)
 	if e.metrics == nil {
 		e.metrics = &telemetry.Engine{}
 	}
@@ -97,6 +99,9 @@ func (e *Engine) Context() int { return e.cfg.Context }
 // Check says whether Submit would refuse the request for what it is, whatever the load: diag.Invalid or diag.TooLong.
 func (e *Engine) Check(r *seq.Request) error {
 	if err := e.cfg.Check(r); err != nil {
+		return err
+	}
+	if err := e.checkImages(r); err != nil {
 		return err
 	}
 	return sample.Check(&r.Sampling, e.cfg.Vocab)

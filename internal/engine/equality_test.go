@@ -5,6 +5,7 @@ package engine
 import (
 	"context"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/metrale/metrale/internal/circuit"
@@ -20,19 +21,22 @@ import (
 )
 
 // TestHowTheEngineRunsChangesNoToken is rung 4 of the parity ladder on real (tiny) models: a request gives the same tokens
-// and the same bits of log-probability alone, in a batch, in chunks, and preempted; greedy and drawn.
+// and the same bits of log-probability alone, in a batch, in chunks, and preempted; greedy and drawn; with images and without.
+// Images are encoded once, unless a sequence is put back.
 func TestHowTheEngineRunsChangesNoToken(t *testing.T) {
-	for _, family := range []string{"llama", "qwen3_moe", "qwen3_5_moe_text"} {
+	for _, family := range []string{"llama", "qwen3_moe", "qwen3_5_moe_text", "qwen3_vl", "qwen3_5"} {
 		t.Run(family, func(t *testing.T) {
 			dir := fixture.Unpack(t, fixture.Tiny(family), "ref.safetensors")
 			vocab := 0
-			run := func(o Options, pages int, requests []seq.Request) (answers []answer, preempted int64) {
-				e, err := New(load(t, dir, pages), o)
+			var sees sight
+			run := func(o Options, pages int, requests []seq.Request) (answers []answer, preempted, images int64) {
+				m, eyes := load(t, dir, pages)
+				e, err := New(m, o)
 				if err != nil {
 					t.Fatal(err)
 				}
 				defer e.Close()
-				vocab = e.cfg.Vocab
+				vocab, sees = e.cfg.Vocab, eyes
 				var streams []*Stream
 				for _, r := range requests {
 					streams = append(streams, submit(t, e, r))
@@ -40,11 +44,12 @@ func TestHowTheEngineRunsChangesNoToken(t *testing.T) {
 				for _, s := range streams {
 					answers = append(answers, collect(t, s))
 				}
-				return answers, e.Metrics().Preemptions.Load()
+				return answers, e.Metrics().Preemptions.Load(), e.Metrics().Images.Load()
 			}
 			run(Options{}, 4, nil) // learn the vocabulary
 			requests := traffic(vocab)
-			want, _ := run(Options{MaxBatch: 1}, 16, requests)
+			different := sees.showImages(requests)
+			want, _, _ := run(Options{MaxBatch: 1}, 16, requests)
 			for _, mode := range []struct {
 				name  string
 				o     Options
@@ -52,9 +57,12 @@ func TestHowTheEngineRunsChangesNoToken(t *testing.T) {
 			}{
 				{"batched", Options{}, 100},
 				{"in chunks", Options{MaxPrefillTokens: 5}, 100},
-				{"preempted", Options{MaxPrefillTokens: 11}, 13},
+				{"preempted", Options{MaxPrefillTokens: 11}, 10},
 			} {
-				got, preempted := run(mode.o, mode.pages, requests)
+				got, preempted, images := run(mode.o, mode.pages, requests)
+				if again := mode.name == "preempted" && different > 0; (images > different) != again || images < different {
+					t.Errorf("%s: the tower ran %d times for %d images", mode.name, images, different)
+				}
 				if (mode.name == "preempted") != (preempted > 0) {
 					t.Errorf("%s: %d preemptions", mode.name, preempted)
 				}
@@ -85,6 +93,44 @@ func traffic(vocab int) (requests []seq.Request) {
 	return
 }
 
+// sight is what a model with a tower needs to know of images; zero for one without.
+type sight struct {
+	token  int32 // of every place of an image
+	merge  int32
+	values int // of a patch
+}
+
+// showImages puts images into the prompts of a model that takes them, one of them into two, and gives their number.
+func (s sight) showImages(requests []seq.Request) (n int64) {
+	if s.token == 0 {
+		return 0
+	}
+	r := rand.New(rand.NewPCG(7, 7))
+	picture := func(rows, cols int32) *seq.Image {
+		m := &seq.Image{Grid: [3]int32{1, rows * s.merge, cols * s.merge}, Merge: s.merge}
+		m.Pixels = make([]float32, m.Patches()*s.values)
+		for i := range m.Pixels {
+			m.Pixels[i] = 2*r.Float32() - 1
+		}
+		n++
+		return m
+	}
+	show := func(q *seq.Request, images ...*seq.Image) {
+		for _, m := range images {
+			q.Prompt = append(q.Prompt, 5, 6)
+			m.First = len(q.Prompt)
+			q.Prompt = append(q.Prompt, slices.Repeat([]int32{s.token}, m.Tokens())...)
+			q.Prompt = append(q.Prompt, 7)
+		}
+		q.Images = images
+	}
+	show(&requests[1], picture(3, 4))
+	show(&requests[4], picture(2, 2), picture(4, 1), picture(1, 1))
+	show(&requests[8], picture(5, 3))
+	requests[6].Prompt, requests[6].Images = requests[8].Prompt, requests[8].Images
+	return n
+}
+
 // model closes its device too.
 type model struct {
 	*exec.Model
@@ -96,8 +142,8 @@ func (m model) Close() error {
 	return m.device.Close()
 }
 
-// load binds a checkpoint to the CPU, with few small pages.
-func load(t *testing.T, dir string, pages int) exec.Runner {
+// load binds a checkpoint to the CPU, with few small pages, and with its tower if it has one.
+func load(t *testing.T, dir string, pages int) (exec.Runner, sight) {
 	t.Helper()
 	store, files, err := weights.Open(dir, weights.Options{})
 	if err != nil {
@@ -112,22 +158,32 @@ func load(t *testing.T, dir string, pages int) exec.Runner {
 	if err != nil {
 		t.Fatal(err)
 	}
-	in, err := circuit.Instantiate(lib, cfg)
+	in, err := circuit.Instantiate(lib, cfg, exec.Vision)
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := in.Lower(lib, store, circuit.Options{Class: "cpu", Compute: circuit.Float32, KV: tensor.F32,
-		Limits: plan.Limits{Rows: 64, Seqs: 8, Outs: 16, PageSize: 16, Pages: 8}})
-	if err != nil {
-		t.Fatal(err)
+	var plans []*plan.Plan
+	lower := func(in *circuit.Instance, l plan.Limits) {
+		p, err := in.Lower(lib, store, circuit.Options{Class: "cpu", Compute: circuit.Float32, KV: tensor.F32, Limits: l})
+		if err != nil {
+			t.Fatal(err)
+		}
+		plans = append(plans, p)
+	}
+	lower(in, plan.Limits{Rows: 64, Seqs: 8, Outs: 16, PageSize: 16, Pages: 8})
+	var eyes sight
+	if vision := in.InPart(exec.Vision); vision != nil {
+		lower(vision, plan.Limits{Rows: 64, Seqs: 1, Outs: 16, PageSize: 16, Pages: 1})
+		d := in.Dim
+		eyes = sight{int32(d("image_token")), int32(d("vis_merge")), int(d("vis_channels") * d("vis_frames") * d("vis_patch") * d("vis_patch"))}
 	}
 	dev, err := cpu.Open(cpu.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := exec.Load(context.Background(), exec.Options{Device: dev, Plans: []*plan.Plan{p}, Store: store, NumPages: pages, NumSlots: 8})
+	m, err := exec.Load(context.Background(), exec.Options{Device: dev, Plans: plans, Store: store, NumPages: pages, NumSlots: 8})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return model{m, dev}
+	return model{m, dev}, eyes
 }

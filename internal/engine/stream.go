@@ -24,6 +24,7 @@ type Stream struct {
 
 	// Of the device thread alone.
 	sampler sample.Seq
+	past    int         // images whose tokens are computed
 	prompt  []seq.Token // echoed so far
 	drawn   seq.Token   // by the last step
 	hold    bool        // drawn is a stop token, which nobody sees

@@ -37,15 +37,29 @@ func (m *Model) features() []string {
 	return m.towerPorts
 }
 
+// CheckImage refuses an image that Encode could not take. It may be called beside Run.
+func (m *Model) CheckImage(im *seq.Image) error {
+	if !m.HasPart(Vision) {
+		return diag.Errorf(diag.Unsupported, "this model takes no images")
+	}
+	l, n := m.PartLimits(Vision), im.Patches()
+	switch {
+	case int64(im.Tokens()) > l.Outs || int64(n) > l.Rows:
+		return diag.Errorf(diag.TooLong, "the image makes %d tokens; at most %d are taken", im.Tokens(), l.Outs)
+	case int64(im.Grid[0]) > l.Seqs:
+		return diag.Errorf(diag.TooLong, "the image has %d frames; at most %d are taken", im.Grid[0], l.Seqs)
+	case len(im.Pixels) != n*m.PortWidth(pixels):
+		return diag.Errorf(diag.Internal, "an image of %d patches with %d values, a patch has %d", n, len(im.Pixels), m.PortWidth(pixels))
+	}
+	return nil
+}
+
 // Encode runs an image through the vision tower. Each of its frames is a sequence of its own.
 func (m *Model) Encode(im *seq.Image) (*Features, error) {
-	if !m.HasPart(Vision) {
-		return nil, diag.Errorf(diag.Internal, "an image, and no vision tower is loaded")
+	if err := m.CheckImage(im); err != nil {
+		return nil, err
 	}
 	s := Step{Part: Vision, Outs: im.Tokens(), Inputs: []Input{{Port: pixels, Values: im.Pixels}}, CuRows: []int32{0}}
-	if width := m.PortWidth(pixels); len(im.Pixels) != im.Patches()*width {
-		return nil, diag.Errorf(diag.Internal, "an image of %d patches with %d values, a patch has %d", im.Patches(), len(im.Pixels), width)
-	}
 	perFrame := im.Patches() / int(im.Grid[0])
 	for f := range im.Grid[0] {
 		s.Grids = append(s.Grids, [3]int32{1, im.Grid[1], im.Grid[2]})

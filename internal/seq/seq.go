@@ -7,7 +7,8 @@ type ID uint64
 
 // Request asks for one continuation of a prompt. A client's n>1 is n requests.
 type Request struct {
-	Prompt []int32 // token ids, at least one
+	Prompt []int32  // token ids, at least one
+	Images []*Image // rising by First; all tokens of images are alike, so prompts are the same only if these are too
 	Limits
 	Sampling Sampling
 	Logprobs int  // top-N log-probabilities wanted with each token; -1: none, 0: only the token's own

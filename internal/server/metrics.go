@@ -84,6 +84,7 @@ var counters = []struct {
 	value func(*telemetry.Engine) int64
 }{
 	{desc("metrale_prompt_tokens_total", "Prompt tokens of sequences whose prompt was computed."), func(e *telemetry.Engine) int64 { return e.PromptTokens.Load() }},
+	{desc("metrale_images_total", "Images run through the vision tower."), func(e *telemetry.Engine) int64 { return e.Images.Load() }},
 	{desc("metrale_generation_tokens_total", "Tokens generated, end tokens too."), func(e *telemetry.Engine) int64 { return e.OutputTokens.Load() }},
 	{desc("metrale_steps_total", "Steps of the engine."), func(e *telemetry.Engine) int64 { return e.Steps.Load() }},
 	{desc("metrale_rows_total", "Token rows computed, recomputed ones too."), func(e *telemetry.Engine) int64 { return e.Rows.Load() }},

@@ -16,6 +16,7 @@ type Engine struct {
 	Steps        Counter                 // steps that ran
 	Rows         Counter                 // token rows computed, recomputed ones too
 	PromptTokens Counter                 // of sequences whose prompt was computed whole
+	Images       Counter                 // run through the vision tower
 	OutputTokens Counter                 // generated, stop tokens too
 	Preemptions  Counter                 // sequences put back to wait, to be computed again
 	Finished     [seq.Failed + 1]Counter // by finish reason
