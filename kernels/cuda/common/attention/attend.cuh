@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Attention of one row, however its keys are kept.
+// Attention of one row, wherever its keys are (sources.cuh).
 //
 // A block computes one row's queries of one KV head, four at a time. Keys are taken in chunks of 32, counted from position 0;
 // chunk c is warp c % 8's. A warp first gives each lane a key, and the lane its whole dot products with the queries; then each
@@ -22,21 +22,9 @@ constexpr int kWarps = 8, kQueries = 4, kChunk = 32;
 
 struct Shape {
   int heads, kv_heads, head_dim, v_dim;
-  int v_stride;  // elements between the values of two heads of a token
   float scale, softcap;
 
   __device__ int padded() const { return ceil_div(head_dim, 8) * 8; }  // a query in shared memory
-};
-
-// Paged and Together say in which slot of the pools a sequence's position lies.
-struct Paged {
-  const int32_t* table;  // the sequence's pages
-  int page_size;
-  __device__ int operator()(int position) const { return slot_of(table, position, page_size); }
-};
-struct Together {
-  int first;
-  __device__ int operator()(int position) const { return first + position; }
 };
 
 // partial is what the warps of a block have summed up over their keys, per query: the largest score, Σ exp(score - top), and
@@ -84,11 +72,11 @@ __device__ __forceinline__ void values(float (&o)[kQueries][Q][4], const float (
   }
 }
 
-// attend computes n queries of one row that share KV head kv and lie in shared memory; out is their [n, v_dim]. The row sees
-// positions [lo, hi]. Q quads of 128 dims cover v_dim.
-template <int Q, class T, class Place>
-__device__ __forceinline__ void attend(partial<Q>& t, const float* q, int n, const T* __restrict__ k_pool, const T* __restrict__ v_pool,
-                                       const Place& place, int kv, int lo, int hi, const float* sinks, float* out, const Shape& a) {
+// attend computes n queries of one row that share a KV head and lie in shared memory; out is their [n, v_dim]. The row sees keys
+// [lo, hi], where keys (sources.cuh) finds them. Q quads of 128 dims cover v_dim.
+template <int Q, class Keys>
+__device__ __forceinline__ void attend(partial<Q>& t, const float* q, int n, const Keys& keys, int lo, int hi, const float* sinks, float* out,
+                                       const Shape& a) {
   const int lane = lane_id(), warp = warp_id();
   float top[kQueries], sum[kQueries] = {}, o[kQueries][Q][4] = {};
 #pragma unroll
@@ -98,14 +86,13 @@ __device__ __forceinline__ void attend(partial<Q>& t, const float* q, int n, con
   for (int c = mine; c * kChunk <= hi; c += kWarps) {
     const int first = max(lo - c * kChunk, 0), last = min(hi - c * kChunk, kChunk - 1);
     const bool visible = first <= lane && lane <= last;
-    const int slot = visible ? place(c * kChunk + lane) : 0;
+    const int place = visible ? keys.place(c * kChunk + lane) : 0;
     float s[kQueries] = {};
     if (visible) {
-      const T* key = token(k_pool, slot, a.kv_heads, kv, a.head_dim);
-      if (a.head_dim % kWide<T> == 0)
-        dots<true>(s, key, q, a, n);
+      if (keys.aligned)
+        dots<true>(s, keys.key(place), q, a, n);
       else
-        dots<false>(s, key, q, a, n);
+        dots<false>(s, keys.key(place), q, a, n);
     }
 #pragma unroll
     for (int j = 0; j < kQueries; j++) {
@@ -128,8 +115,8 @@ __device__ __forceinline__ void attend(partial<Q>& t, const float* q, int n, con
       float p[kQueries];
 #pragma unroll
       for (int j = 0; j < kQueries; j++) p[j] = __shfl_sync(kAllLanes, s[j], i);
-      const T* v = token(v_pool, __shfl_sync(kAllLanes, slot, i), a.kv_heads, kv, a.v_stride);
-      if (a.v_dim % 4 == 0 && a.v_stride % 4 == 0)
+      const auto* v = keys.value(__shfl_sync(kAllLanes, place, i));
+      if (keys.aligned)
         values<true>(o, p, v, a.v_dim, n);
       else
         values<false>(o, p, v, a.v_dim, n);
@@ -164,9 +151,9 @@ __device__ __forceinline__ void attend(partial<Q>& t, const float* q, int n, con
 }
 
 // attend_row computes this block's queries of a row: of KV head blockIdx.x / parts, those from 4 * (blockIdx.x % parts) on.
-template <int Q, class T, class Place>
-__device__ __forceinline__ void attend_row(const float* __restrict__ q, const T* __restrict__ k_pool, const T* __restrict__ v_pool, const Place& place,
-                                           int row, int lo, int hi, const float* __restrict__ sinks, float* __restrict__ y, const Shape& a) {
+template <int Q, class Keys>
+__device__ __forceinline__ void attend_row(const float* __restrict__ q, Keys keys, int row, int lo, int hi, const float* __restrict__ sinks,
+                                           float* __restrict__ y, const Shape& a) {
   __shared__ partial<Q> t;
   extern __shared__ float queries[];  // [kQueries][padded]
   const int group = a.heads / a.kv_heads, parts = ceil_div(group, kQueries);
@@ -177,5 +164,6 @@ __device__ __forceinline__ void attend_row(const float* __restrict__ q, const T*
     queries[i] = d < a.head_dim ? q[(int64_t(row) * a.heads + head + i / stride) * a.head_dim + d] : 0.0f;
   }
   __syncthreads();
-  attend<Q>(t, queries, n, k_pool, v_pool, place, kv, lo, hi, sinks ? sinks + head : nullptr, y + (int64_t(row) * a.heads + head) * a.v_dim, a);
+  keys.of_head(kv, a);
+  attend<Q>(t, queries, n, keys, lo, hi, sinks ? sinks + head : nullptr, y + (int64_t(row) * a.heads + head) * a.v_dim, a);
 }

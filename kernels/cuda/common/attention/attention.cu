@@ -2,7 +2,7 @@
 // Family attention: causal grouped-query attention over pages, for rows of any sequences and positions. With one vector per
 // token for keys and values (latent attention), both pools are one, and values are the first v_dim of v_stride elements.
 
-#include "attend.cuh"
+#include "sources.cuh"
 
 // Grid: kv_heads * group/4, rows; 256 threads; 4 padded queries of shared memory. VALUES is the most of v_dim.
 #define ATTENTION(T, VALUES, BLOCKS)                                                                               \
@@ -22,8 +22,9 @@
     const int row = blockIdx.y;                                                                                    \
     if (row >= *count) return;                                                                                     \
     const int hi = positions[row], lo = window > 0 ? max(hi - window + 1, 0) : 0;                                  \
-    attend_row<VALUES / 128>(q, k_pool, v_pool, Paged{block_table + int64_t(row_seq[row]) * pages, page_size},     \
-                             row, lo, hi, sinks, y, Shape{heads, kv_heads, head_dim, v_dim, v_stride, scale, softcap}); \
+    const Pages table = {block_table + int64_t(row_seq[row]) * pages, page_size};                                  \
+    attend_row<VALUES / 128>(q, Paged<T>(k_pool, head_dim, v_pool, v_stride, table), row, lo, hi, sinks, y,        \
+                             Shape{heads, kv_heads, head_dim, v_dim, scale, softcap});                             \
   }
 
 #define ALL_OF(T)        \

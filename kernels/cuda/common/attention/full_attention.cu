@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Family attention: each row sees all rows of its sequence in the step, whose keys and values are activations.
 
-#include "attend.cuh"
+#include "sources.cuh"
 
 // Grid: heads, rows; 256 threads; 4 padded queries of shared memory. VALUES is the most of head_dim.
 #define FULL_ATTENTION(VALUES)                                                                              \
@@ -18,8 +18,8 @@
     const int row = blockIdx.y;                                                                             \
     if (row >= *count) return;                                                                              \
     const int first = cu_rows[row_seq[row]], keys = cu_rows[row_seq[row] + 1] - first;                      \
-    attend_row<VALUES / 128>(q, k, v, Together{first}, row, 0, keys - 1, nullptr, y,                        \
-                             Shape{heads, heads, head_dim, head_dim, head_dim, scale, 0.0f});               \
+    attend_row<VALUES / 128>(q, Together<float>(k, v, head_dim, first), row, 0, keys - 1, nullptr, y,       \
+                             Shape{heads, heads, head_dim, head_dim, scale, 0.0f});                         \
   }
 
 FULL_ATTENTION(128)

@@ -55,3 +55,22 @@ KV_APPEND(f16)
 APPEND(f32)
 APPEND(bf16)
 APPEND(f16)
+
+// Entries: rows that end a window of every tokens are written. Grid: n/1024, rows.
+#define APPEND_ENTRY(T)                                                                                    \
+  extern "C" __global__ void append_entry_##T(const int32_t* __restrict__ count,     /* [1] rows */        \
+                                              const float* __restrict__ k,           /* [rows, n] */       \
+                                              const int32_t* __restrict__ slots,     /* [rows] */          \
+                                              const int32_t* __restrict__ positions, /* [rows] */          \
+                                              T* __restrict__ pool,                  /* [entries, n] */    \
+                                              int32_t n, int32_t every, int32_t page_size) {               \
+    begin();                                                                                               \
+    const int row = blockIdx.y, at = (blockIdx.x * blockDim.x + threadIdx.x) * 4;                          \
+    if (row >= *count || (positions[row] + 1) % every != 0) return;                                        \
+    const int entry = entry_of(slots[row] / page_size, slots[row] % page_size, page_size, every);          \
+    append(k + int64_t(row) * n, token(pool, entry, 1, 0, n), at, n);                                      \
+  }
+
+APPEND_ENTRY(f32)
+APPEND_ENTRY(bf16)
+APPEND_ENTRY(f16)

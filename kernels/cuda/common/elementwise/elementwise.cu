@@ -197,6 +197,46 @@ extern "C" __global__ void fold_rows(const int32_t* __restrict__ outs,  // [1] o
   map4(y, total, [&](uint32_t, int j) { return a.at[j]; });
 }
 
+// x = x * w * factor, w going over each group of x; a null w is all ones
+extern "C" __global__ void scale(const int32_t* __restrict__ count,  // [1] rows of this step
+                                 float* __restrict__ x,              // [rows, n]
+                                 const float* __restrict__ w,        // [group], or null
+                                 int32_t n, float factor, int32_t group) {
+  begin();
+  const uint32_t total = length(count, n);
+  const vec<float, 4> a = four(x, total);
+  map4(x, total, [&](uint32_t i, int j) { return w ? a.at[j] * factor * w[i % uint32_t(group)] : a.at[j] * factor; });
+}
+
+// x = cap*tanh(x/cap)
+extern "C" __global__ void softcap(const int32_t* __restrict__ count,  // [1] rows of this step
+                                   float* __restrict__ x,              // [rows, n]
+                                   int32_t n, float cap) {
+  begin();
+  const uint32_t total = length(count, n);
+  const vec<float, 4> a = four(x, total);
+  map4(x, total, [&](uint32_t, int j) { return cap * tanhf(a.at[j] / cap); });
+}
+
+// n elements of each row, from one on. Grid: n/1024, rows.
+extern "C" __global__ void slice(const int32_t* __restrict__ count,  // [1] rows of this step
+                                 const float* __restrict__ x,        // [rows, m]
+                                 float* __restrict__ y,              // [rows, n]
+                                 int32_t m, int32_t n, int32_t from) {
+  begin();
+  const int row = blockIdx.y;
+  if (row >= *count) return;
+  x += int64_t(row) * m + from;
+  y += int64_t(row) * n;
+  row4(n, [&](int at, int q) {
+    if (n % 4 == 0 && m % 4 == 0 && from % 4 == 0) {
+      store(y + at, load<4>(x + at));
+    } else {
+      for (int i = at; i < at + min(q, 4); i++) y[i] = x[i];
+    }
+  });
+}
+
 // x *= 1 + beta*ln(1+floor(p/period))
 extern "C" __global__ void position_scale(const int32_t* __restrict__ count,      // [1] rows of this step
                                           const int32_t* __restrict__ positions,  // [rows]

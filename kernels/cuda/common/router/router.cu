@@ -74,37 +74,45 @@ struct Routing {
   float renorm_eps, scale;
 };
 
+// read_scores puts a row's scores into shared memory.
 template <class Score>
-__device__ __forceinline__ void route(const int32_t* count, const float* logits, const float* bias, const float* expert_scale,
-                                      int32_t* ids, float* weights, const Routing& r) {
-  extern __shared__ float scores[];  // [E] scores, [E] what is chosen by, [groups]
-  const int row = blockIdx.x, lane = lane_id();
-  if (row >= *count) return;
-  float *choice = scores + r.E, *sums = choice + r.E;
-  for (int e = lane; e < r.E; e += 32) {
-    const float x = logits[int64_t(row) * r.E + e];
-    scores[e] = r.softcap > 0 ? tanhf(x / r.softcap) * r.softcap : x;
-  }
-  Score::of(scores, r.E);
-  for (int e = lane; e < r.E; e += 32) choice[e] = bias ? scores[e] + bias[e] : scores[e];
+__device__ __forceinline__ void read_scores(float* scores, const float* logits, int E, float softcap) {
+  for (int e = lane_id(); e < E; e += 32) scores[e] = softcap > 0 ? tanhf(logits[e] / softcap) * softcap : logits[e];
+  Score::of(scores, E);
   __syncwarp();
-  if (r.top_groups < r.groups) limit(choice, sums, r.E, r.groups, r.top_groups);
-  ids += int64_t(row) * r.k;
-  weights += int64_t(row) * r.k;
-  float sum = 0;
-  for (int j = 0; j < r.k; j++) {
-    const int e = best(choice, r.E);
-    sum += scores[e];
-    __syncwarp();
-    if (lane == 0) ids[j] = e, choice[e] = -INFINITY;
-    __syncwarp();
-  }
-  for (int j = lane; j < r.k; j += 32) {
+}
+
+// weigh gives the k chosen experts their weights; sum is of their scores.
+__device__ __forceinline__ void weigh(float* weights, const int32_t* ids, const float* scores, const float* expert_scale, float sum, const Routing& r) {
+  for (int j = lane_id(); j < r.k; j += 32) {
     float w = scores[ids[j]];
     if (r.renorm) w /= sum + r.renorm_eps;
     w *= r.scale;
     weights[j] = expert_scale ? w * expert_scale[ids[j]] : w;
   }
+}
+
+template <class Score>
+__device__ __forceinline__ void route(const int32_t* count, const float* logits, const float* bias, const float* expert_scale,
+                                      int32_t* ids, float* weights, const Routing& r) {
+  extern __shared__ float scores[];  // [E] scores, [E] what is chosen by, [groups]
+  const int64_t row = blockIdx.x;
+  if (row >= *count) return;
+  float *choice = scores + r.E, *sums = choice + r.E;
+  read_scores<Score>(scores, logits + row * r.E, r.E, r.softcap);
+  for (int e = lane_id(); e < r.E; e += 32) choice[e] = bias ? scores[e] + bias[e] : scores[e];
+  __syncwarp();
+  if (r.top_groups < r.groups) limit(choice, sums, r.E, r.groups, r.top_groups);
+  ids += row * r.k;
+  float sum = 0;
+  for (int j = 0; j < r.k; j++) {
+    const int e = best(choice, r.E);
+    sum += scores[e];
+    __syncwarp();
+    if (lane_id() == 0) ids[j] = e, choice[e] = -INFINITY;
+    __syncwarp();
+  }
+  weigh(weights + row * r.k, ids, scores, expert_scale, sum, r);
 }
 
 // Grid: rows; 32 threads; 2*E + groups floats of shared memory.
@@ -125,3 +133,38 @@ __device__ __forceinline__ void route(const int32_t* count, const float* logits,
 ROUTER(softmax)
 ROUTER(sigmoid)
 ROUTER(sqrt_softplus)
+
+// The experts that a table names for each row's token.
+template <class Score>
+__device__ __forceinline__ void look_up(const int32_t* count, const int32_t* tokens, const float* logits, const float* table, int32_t* ids,
+                                        float* weights, const Routing& r) {
+  extern __shared__ float scores[];  // [E]
+  const int64_t row = blockIdx.x;
+  if (row >= *count) return;
+  read_scores<Score>(scores, logits + row * r.E, r.E, 0.0f);
+  ids += row * r.k;
+  for (int j = lane_id(); j < r.k; j += 32) ids[j] = int32_t(table[int64_t(tokens[row]) * r.k + j]);
+  __syncwarp();
+  float sum = 0;
+  for (int j = 0; j < r.k; j++) sum += scores[ids[j]];
+  weigh(weights + row * r.k, ids, scores, nullptr, sum, r);
+}
+
+// Grid: rows; 32 threads; E floats of shared memory.
+#define HASH_ROUTER(SCORE)                                                                                        \
+  extern "C" __global__ void hash_router_##SCORE(const int32_t* __restrict__ count,  /* [1] rows of this step */  \
+                                                 const int32_t* __restrict__ tokens, /* [rows] */                 \
+                                                 const float* __restrict__ logits,   /* [rows, E] */              \
+                                                 const float* __restrict__ table,    /* [V, k] expert numbers */  \
+                                                 int32_t* ids,                       /* [rows, k] */              \
+                                                 float* __restrict__ weights,        /* [rows, k] */              \
+                                                 int32_t E, int32_t k, int32_t renorm, float renorm_eps,          \
+                                                 float scale) {                                                   \
+    begin();                                                                                                      \
+    look_up<SCORE>(count, tokens, logits, table, ids, weights,                                                    \
+                   Routing{E, k, 0.0f, 1, 1, renorm, renorm_eps, scale});                                         \
+  }
+
+HASH_ROUTER(softmax)
+HASH_ROUTER(sigmoid)
+HASH_ROUTER(sqrt_softplus)
