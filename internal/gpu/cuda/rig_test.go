@@ -98,6 +98,7 @@ type array struct {
 	dtype  tensor.DType
 	axes   plan.Axes
 	data   []byte
+	state  string // the state's name, of a state
 }
 
 // poison is what outputs and padding hold: a NaN that no kernel makes.
@@ -206,7 +207,7 @@ func (p *step) constant(s *story, name string, values []float32) *step {
 	return p.add(&array{param: name, kind: kernel.ConstArg, dtype: tensor.F32, axes: s.axes(len(values)), data: data})
 }
 
-// state adds a state that the story's steps share; paged ones have pages of the limits' size.
+// state adds a state that the story's steps share, as the argument of its name; paged ones have pages of the limits' size.
 func (p *step) state(s *story, name string, access plan.Access, d tensor.DType, count int, paged bool, shape ...int) *step {
 	axes := s.axes(count)
 	if paged {
@@ -220,7 +221,7 @@ func (p *step) state(s *story, name string, access plan.Access, d tensor.DType, 
 		for i := range data {
 			data[i] = 0xff // NaN: nothing unwritten may leak
 		}
-		s.states[name] = &array{param: name, kind: kernel.StateArg, dtype: d, axes: axes, data: data}
+		s.states[name] = &array{param: name, state: name, kind: kernel.StateArg, dtype: d, axes: axes, data: data}
 	}
 	a := *s.states[name]
 	a.access = access
@@ -353,14 +354,14 @@ func (m *machine) run(t *testing.T, s *story, over *kernel.Kernel) (out []map[st
 			}
 		}
 		for _, a := range p.arrays {
-			if a.kind == kernel.StateArg && states[a.param] != nil {
-				b.Args = append(b.Args, gpu.Arg{Param: a.param, Buf: states[a.param], Off: 256, DType: a.dtype, Axes: a.axes, Access: a.access})
+			if a.kind == kernel.StateArg && states[a.state] != nil {
+				b.Args = append(b.Args, gpu.Arg{Param: a.param, Buf: states[a.state], Off: 256, DType: a.dtype, Axes: a.axes, Access: a.access})
 				continue
 			}
 			arg := m.bind(t, a, k.Arg(a.param))
 			b.Args = append(b.Args, arg)
 			if a.kind == kernel.StateArg {
-				states[a.param] = arg.Buf
+				states[a.state] = arg.Buf
 			}
 		}
 		m.scratch(t, &b, k, p)

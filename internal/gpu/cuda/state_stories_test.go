@@ -5,6 +5,7 @@ package cuda_test
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/metrale/metrale/internal/plan"
 	"github.com/metrale/metrale/internal/tensor"
@@ -154,6 +155,95 @@ func latentStories() (list []*story) {
 	return list
 }
 
+// sparseStories choose keys and attend over them, in steps of two sequences.
+func sparseStories() (list []*story) {
+	for _, c := range []struct {
+		heads, dim, vd, top int
+		dtype               tensor.DType
+	}{{4, 72, 64, 8, tensor.BF16}, {5, 40, 32, 50, tensor.F32}, {3, 22, 18, 300, tensor.F16}} {
+		s := newStory(fmt.Sprintf("sparse_attention/%v/%d/%dx%d/%d", c.dtype, c.heads, c.dim, c.vd, c.top), 160, 2, 1)
+		g := s.page(310, 20)
+		for _, spans := range [][]span{{{0, 0, 150}, {1, 0, 5}}, {{1, 5, 7}, {0, 150, 305}}, {{0, 305, 306}}} {
+			n := rowsOf(spans)
+			s.step("append", n, len(spans), 1).in(s, "k", rows, c.dim, s.normal).place(g, spans, 0, true).state(s, "pool", plan.InOut, c.dtype, g.pages, true, c.dim)
+			s.step("index", n, len(spans), 1).in(s, "q", rows, 6*c.dim, s.normal).in(s, "w", rows, 6, s.normal).place(g, spans, 0, false).
+				state(s, "pool", plan.In, c.dtype, g.pages, true, c.dim).picks(s, "ids", plan.Out, c.top, nil).attr("heads", 6).attr("head_dim", c.dim).attr("top", c.top)
+			p := s.step("sparse_attention", n, len(spans), 1).in(s, "q", rows, c.heads*c.dim, s.normal).place(g, spans, 0, false).
+				state(s, "pool", plan.In, c.dtype, g.pages, true, c.dim).picks(s, "ids", plan.In, c.top, s.someKeys(spans, c.top, 1))
+			if c.heads == 5 {
+				p.weight(s, "sinks", tensor.F32, 1, c.heads)
+			}
+			p.out(s, "y", rows, c.heads*c.vd).attr("heads", c.heads).attr("head_dim", c.dim).attr("v_dim", c.vd).attr("scale", 1/math.Sqrt(float64(c.dim))).attr("top", c.top)
+		}
+		list = append(list, s)
+	}
+	return list
+}
+
+// someKeys lists for each row some of what it sees, one of every tokens, rising, then -1.
+func (s *story) someKeys(spans []span, top, every int) (ids []int32) {
+	for _, x := range spans {
+		for at := x.lo; at < x.hi; at++ {
+			n := (at + 1) / every
+			row := s.rng.Perm(n)
+			row = row[:min(n, top)]
+			slices.Sort(row)
+			for i := range top {
+				if i < len(row) {
+					ids = append(ids, int32(row[i]))
+				} else {
+					ids = append(ids, -1)
+				}
+			}
+		}
+	}
+	return ids
+}
+
+// entryStories keep one vector for every so many tokens beside the tokens.
+func entryStories() (list []*story) {
+	for _, c := range []struct {
+		every, top, tokens, window int
+		dtype                      tensor.DType
+	}{{4, 6, 0, 9, tensor.BF16}, {16, 3, 1, 20, tensor.F32}, {32, 2, 0, 128, tensor.F16}} {
+		const heads, dim, vd = 5, 40, 32
+		s := newStory(fmt.Sprintf("entries/%v/%d of %d", c.dtype, c.top, c.every), 60, 2, 1)
+		g := s.page(140, 20)
+		entries := func(p *step, name string, access plan.Access) *step {
+			p.state(s, name, access, c.dtype, g.pages, true, dim)
+			a := p.arrays[len(p.arrays)-1]
+			a.axes = slices.Clone(a.axes)
+			a.axes[1].Size = max(1, s.limits.PageSize/int64(c.every))
+			return p
+		}
+		for _, spans := range [][]span{{{0, 0, 50}, {1, 0, 5}}, {{1, 5, 7}, {0, 50, 108}}, {{0, 108, 139}}} {
+			n := rowsOf(spans)
+			s.step("append", n, len(spans), 1).in(s, "k", rows, dim, s.normal).place(g, spans, 0, true).state(s, "pool", plan.InOut, c.dtype, g.pages, true, dim)
+			both := s.step("append_entry", n, len(spans), 1).in(s, "k", rows, dim, s.normal).place(g, spans, 0, true)
+			positions := s.step("none", n, len(spans), 1).place(g, spans, 0, false)
+			s.steps = s.steps[:len(s.steps)-1]
+			both.add(positions.arrays[1]).attr("every", c.every)
+			// The pool of entries is a state of its own, "entries", which append_entry and index_entries call pool.
+			entries(both, "entries", plan.InOut).arrays[len(both.arrays)-1].param = "pool"
+			x := s.step("index_entries", n, len(spans), 1).in(s, "q", rows, 3*dim, s.normal).in(s, "w", rows, 3, s.normal).place(g, spans, 0, false)
+			entries(x, "entries", plan.In).arrays[len(x.arrays)-1].param = "pool"
+			x.picks(s, "ids", plan.Out, c.top+c.tokens*(c.top+1)*(c.every-1), nil).
+				attr("heads", 3).attr("head_dim", dim).attr("every", c.every).attr("top", c.top).attr("tokens", c.tokens)
+			for _, kernel := range []string{"entry_attention", "sparse_entry_attention"} {
+				p := s.step(kernel, n, len(spans), 1).in(s, "q", rows, heads*dim, s.normal).place(g, spans, 0, false).weight(s, "sinks", tensor.F32, 1, heads).
+					state(s, "pool", plan.In, c.dtype, g.pages, true, dim)
+				if entries(p, "entries", plan.In); kernel == "sparse_entry_attention" {
+					p.picks(s, "ids", plan.In, c.top, s.someKeys(spans, c.top, c.every)).attr("top", c.top)
+				}
+				p.out(s, "y", rows, heads*vd).attr("heads", heads).attr("head_dim", dim).attr("v_dim", vd).attr("window", c.window).attr("every", c.every).
+					attr("scale", 1/math.Sqrt(dim))
+			}
+		}
+		list = append(list, s)
+	}
+	return list
+}
+
 // fullStories are images beside each other.
 func fullStories() (list []*story) {
 	for _, c := range []struct{ heads, dim int }{{3, 16}, {2, 72}, {1, 200}, {2, 18}} {
@@ -229,6 +319,29 @@ func deltaStory(kh, vh, kd, vd, channels int, steps [][]int) *story {
 			in(s, "g", rows, vh*channels, func() float32 { return -s.rng.Float32() }).in(s, "beta", rows, vh, s.rng.Float32).
 			state(s, "state", plan.InOut, tensor.F32, 3, false, vh, kd, vd).sequences(c, i == 0).out(s, "y", rows, vh*vd).
 			attr("k_heads", kh).attr("v_heads", vh).attr("k_dim", kd).attr("v_dim", vd).attr("channels", channels)
+	}
+	return s
+}
+
+// compressStory has sequences that begin at position 0.
+func compressStory(n, ratio, series int, steps [][]int) *story {
+	r, q := most(steps)
+	s := newStory(fmt.Sprint("compress/", n, "/", ratio, "/", series), r, q, 1)
+	ape := s.stored(tensor.F32, ratio*series*n, 1)
+	at := make([]int, q)
+	for i, c := range steps {
+		var positions []int32
+		for j, rows := range c {
+			for range rows {
+				positions = append(positions, int32(at[j]))
+				at[j]++
+			}
+		}
+		p := s.step("compress", sum(c), len(c), 1).in(s, "kv", rows, series*n, s.normal).in(s, "gate", rows, series*n, s.normal).
+			weight(s, "ape", tensor.F32, 1, ratio, series*n).ints("positions", int(s.limits.Rows), positions)
+		p.arrays[3].data = ape
+		p.state(s, "state", plan.InOut, tensor.F32, 3, false, 3*(2*series-1), n).sequences(c, i == 0).out(s, "y", rows, n).
+			attr("n", n).attr("ratio", ratio).attr("series", series)
 	}
 	return s
 }

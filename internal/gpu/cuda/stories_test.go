@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/metrale/metrale/internal/kernel"
 	"github.com/metrale/metrale/internal/plan"
 	"github.com/metrale/metrale/internal/tensor"
 )
@@ -85,6 +86,9 @@ func stories() map[string][]*story {
 		add(takeStory(n))
 		add(putStory("replace", n))
 		add(putStory("add", n))
+		for _, kernel := range []string{"scale", "softcap", "slice", "repeat", "mean"} {
+			add(plainStory(kernel, n))
+		}
 		add(foldStory(4, n))
 	}
 	add(normStory("rms_norm", outs, 2, 64, 64, true, 0))
@@ -116,7 +120,7 @@ func stories() map[string][]*story {
 	add(gatesStory(7, 1, 0))
 	add(gatesStory(3, 16, 0))
 	add(gatesStory(4, 5, -5))
-	for _, s := range slices.Concat(attentionStories(), latentStories(), fullStories(), routerStories()) {
+	for _, s := range slices.Concat(attentionStories(), latentStories(), sparseStories(), entryStories(), fullStories(), routerStories()) {
 		add(s)
 	}
 	for _, k := range []int{2, 3, 4} {
@@ -126,6 +130,15 @@ func stories() map[string][]*story {
 	for _, c := range []struct{ kh, vh, kd, vd int }{{1, 2, 16, 16}, {2, 4, 128, 128}, {1, 1, 48, 40}, {2, 2, 192, 64}, {1, 3, 256, 33}} {
 		add(deltaStory(c.kh, c.vh, c.kd, c.vd, 1, [][]int{{5, 1}, {1, 3}}))
 		add(deltaStory(c.kh, c.vh, c.kd, c.vd, c.kd, [][]int{{5, 1}, {1, 3}}))
+	}
+	for _, series := range []int{1, 2} {
+		add(compressStory(20, 4, series, [][]int{{7, 1}, {1, 6}, {3, 4}}))
+		add(compressStory(130, 16, series, [][]int{{15}, {1}, {18}}))
+	}
+	for _, c := range []struct{ streams, width int }{{4, 64}, {2, 300}, {8, 13}} {
+		add(mixStory(c.streams, c.width))
+		add(spreadStory(c.streams, c.width))
+		add(headStory(c.streams, c.width))
 	}
 	for _, c := range []struct{ heads, groups, hd, sd int }{{4, 2, 16, 16}, {8, 1, 64, 128}, {2, 2, 40, 80}, {3, 1, 20, 256}} {
 		add(ssdStory(c.heads, c.groups, c.hd, c.sd, [][]int{{5, 1}, {1, 3}}))
@@ -328,6 +341,54 @@ func splitStory(kernel string, groups, a, b int) *story {
 	return s
 }
 
+// plainStory is a kernel of one input of some width.
+func plainStory(kernel string, width int) *story {
+	s := newStory(fmt.Sprint(kernel, "/", width), 3, 2, 1)
+	p := s.step(kernel, 3, 2, 1)
+	switch kernel {
+	case "scale":
+		p.io(s, "x", rows, width, s.normal).attr("factor", 0.3).attr("group", max(1, width%3*width))
+		if width%3 > 0 {
+			p.weight(s, "w", tensor.F32, 1, width%3*width)
+			p.arrays[len(p.arrays)-1].axes = s.axes(width)
+			p.arrays[len(p.arrays)-1].data = s.stored(tensor.F32, width, 1)
+			p.attrs[len(p.attrs)-1].Int = int64(width)
+		}
+	case "softcap":
+		p.io(s, "x", rows, width, s.normal).attr("cap", 1.5)
+	case "slice":
+		p.in(s, "x", rows, width+12, s.normal).out(s, "y", rows, width).attr("from", 4+width%7).attr("n", width)
+	case "repeat":
+		p.in(s, "x", rows, width, s.normal).out(s, "y", rows, 4*width).attr("streams", 4).attr("width", width)
+	case "mean":
+		p.in(s, "x", rows, 4*width, s.normal).out(s, "y", rows, width).attr("streams", 4).attr("width", width)
+	}
+	return s
+}
+
+func mixStory(streams, width int) *story {
+	n := (2 + streams) * streams
+	s := newStory(fmt.Sprint("mhc_mix/", streams, "x", width), 3, 2, 1)
+	s.step("mhc_mix", 3, 2, 1).in(s, "x", rows, streams*width, s.normal).in(s, "m", rows, n, s.normal).weight(s, "base", tensor.F32, 1, n).weight(s, "scale", tensor.F32, 1, 3).
+		out(s, "y", rows, width).out(s, "post", rows, streams).out(s, "comb", rows, streams*streams).
+		attr("streams", streams).attr("width", width).attr("iters", 20).attr("eps", 1e-6)
+	return s
+}
+
+func spreadStory(streams, width int) *story {
+	s := newStory(fmt.Sprint("mhc_add/", streams, "x", width), 3, 2, 1)
+	s.step("mhc_add", 3, 2, 1).io(s, "x", rows, streams*width, s.normal).in(s, "d", rows, width, s.normal).in(s, "post", rows, streams, s.rng.Float32).
+		in(s, "comb", rows, streams*streams, s.rng.Float32).attr("streams", streams).attr("width", width)
+	return s
+}
+
+func headStory(streams, width int) *story {
+	s := newStory(fmt.Sprint("mhc_head/", streams, "x", width), 3, 2, 1)
+	s.step("mhc_head", 3, 2, 1).in(s, "x", rows, streams*width, s.normal).in(s, "m", rows, streams, s.normal).weight(s, "base", tensor.F32, 1, streams).weight(s, "scale", tensor.F32, 1, 1).
+		out(s, "y", rows, width).attr("streams", streams).attr("width", width).attr("eps", 1e-6)
+	return s
+}
+
 // places adds coordinates of rows: time, height, width.
 func (p *step) places(list ...int32) *step {
 	p.ints("coords", 3*int(p.limits.Rows), list)
@@ -360,14 +421,14 @@ func anglesStory(half int, scale float64, positions ...int32) *story {
 	for i := range freq {
 		freq[i] = float32(math.Pow(10000, -float64(i)/float64(half)))
 	}
-	s.step("rope_angles", r, 2, 1).ints("positions", r+2, positions).constant(s, "inv_freq", freq).out(s, "y", rows, 2*half).attr("scale", scale)
+	s.step("rope_angles", r, 2, 1).ints("positions", r+2, positions).constant(s, "inv_freq", freq).out(s, "y", rows, 2*half).attr("scale", scale).attr("back", half%5)
 	return s
 }
 
 func ropeStory(style string, heads, dim, rot, offset int) *story {
 	s := newStory(fmt.Sprint("rope/", style, "/", heads, "x", dim), 5, 2, 1)
 	s.step("rope", 5, 2, 1).io(s, "x", rows, heads*dim, s.normal).in(s, "angles", rows, rot, s.normal).
-		attr("heads", heads).attr("head_dim", dim).attr("rot", rot).attr("style", style).attr("offset", offset)
+		attr("heads", heads).attr("head_dim", dim).attr("rot", rot).attr("style", style).attr("offset", offset).attr("inverse", heads%2)
 	return s
 }
 
@@ -411,6 +472,17 @@ func routerStories() (list []*story) {
 		}
 		p.picks(s, "ids", plan.Out, c.k, nil).out(s, "weights", rows, c.k).attr("k", c.k).attr("score", c.score).attr("softcap", c.softcap).
 			attr("groups", c.groups).attr("top_groups", c.top).attr("renorm", c.renorm).attr("renorm_eps", c.eps).attr("scale", 2.5)
+		list = append(list, s)
+	}
+	for _, score := range []string{"softmax", "sigmoid", "sqrt_softplus"} {
+		s := newStory("hash_router/"+score, 4, 2, 1)
+		p := s.step("hash_router", 4, 2, 1).ints("tokens", 6, []int32{3, 0, 9, 3}).in(s, "logits", rows, 40, s.normal)
+		table := make([]byte, 4*10*3)
+		for i := range 30 {
+			table[4*i] = byte(s.rng.IntN(40))
+		}
+		p.add(&array{param: "table", kind: kernel.WeightArg, dtype: tensor.I32, axes: s.axes(10, 3), data: table})
+		p.picks(s, "ids", plan.Out, 3, nil).out(s, "weights", rows, 3).attr("k", 3).attr("score", score).attr("renorm", len(score)%2).attr("renorm_eps", 1e-20).attr("scale", 1.5)
 		list = append(list, s)
 	}
 	// Equal scores: the lower id first.

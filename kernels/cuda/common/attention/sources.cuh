@@ -57,6 +57,21 @@ struct Together : Pools<T> {
   __device__ int place(int i) const { return first + i; }
 };
 
+// Compressed are entries of a sequence, all from the first on or those that ids has, and then far of them on its positions from
+// first on. Entries have negative places.
+template <class T>
+struct Compressed : Pools<T> {
+  Pages pages;
+  Entries<T> entries;
+  const int32_t* ids;  // or null
+  int far, first;
+  __device__ Compressed(const T* pool, int stride, Pages pages, Entries<T> entries, const int32_t* ids, int far, int first)
+      : Pools<T>{pool, pool, stride, stride}, pages(pages), entries(entries), ids(ids), far(far), first(first) {}
+  __device__ int place(int i) const { return i < far ? ~entries.place(ids ? ids[i] : i) : pages(first + i - far); }
+  __device__ const T* key(int p) const { return p < 0 ? token(entries.pool, ~p, 1, 0, this->k_stride) : Pools<T>::key(p); }
+  __device__ const T* value(int p) const { return key(p); }
+};
+
 // listed counts the ids of a list of n that are not -1; those come last.
 __device__ __forceinline__ int listed(const int32_t* ids, int n) {
   int lo = 0, hi = n;
