@@ -75,7 +75,7 @@ func BenchmarkFlushedToken(b *testing.B) {
 		x := &exchange{s: r.s, r: req, w: w, control: http.NewResponseController(w), begun: time.Now()}
 		p := &openai.Params{N: 1, MaxTokens: 5, Stop: []string{"\nUser:"}, Logprobs: -1, PromptLogprobs: -1, Sampling: seq.Greedy(), Stream: true}
 		j := x.newJob(m, p, false)
-		if err := j.add([]int32{1}, "", "prompt"); err != nil {
+		if err := j.add([]int32{1}, nil, "", "prompt"); err != nil {
 			b.Error(err)
 		}
 		j.sink = x.newSink(openai.NewChatRenderer(x.answer(m, p, "chatcmpl-")), p, 1)

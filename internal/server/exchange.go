@@ -28,6 +28,7 @@ type exchange struct {
 	begun   time.Time
 	job     *job      // nil: nothing was generated
 	counted bool      // in the server's inFlight
+	pixels  int64     // bytes of images, counted in the server's
 	pushed  time.Time // when the client was last given time to take something
 }
 
@@ -51,6 +52,7 @@ func (x *exchange) done() {
 	if x.counted {
 		x.s.inFlight.Add(-1)
 	}
+	x.s.pixels.Add(-x.pixels)
 	if p := recover(); p != nil {
 		if p == http.ErrAbortHandler {
 			panic(p)

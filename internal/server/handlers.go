@@ -44,8 +44,12 @@ func (x *exchange) chat() error {
 	if err != nil {
 		return err
 	}
+	ids, images, err := x.see(m, ids, r.Images)
+	if err != nil {
+		return err
+	}
 	j := x.newJob(m, &r.Params, false)
-	if err := j.add(ids, "", "messages"); err != nil {
+	if err := j.add(ids, images, "", "messages"); err != nil {
 		return err
 	}
 	return j.run(x.newSink(openai.NewChatRenderer(x.answer(m, &r.Params, "chatcmpl-")), &r.Params, len(j.choices)))
@@ -73,7 +77,7 @@ func (x *exchange) completions() error {
 				return err
 			}
 		}
-		if err := j.add(ids, verbatim, "prompt"); err != nil {
+		if err := j.add(ids, nil, verbatim, "prompt"); err != nil {
 			return err
 		}
 	}
@@ -97,7 +101,7 @@ func (x *exchange) tokenize() error {
 	if err != nil {
 		return err
 	}
-	r, err := openai.DecodeTokenize(body)
+	r, err := openai.DecodeTokenize(body, m.scope())
 	if err != nil {
 		return err
 	}
@@ -106,7 +110,9 @@ func (x *exchange) tokenize() error {
 	}
 	var ids []int32
 	if r.Conversation != nil {
-		ids, err = m.chat(r.Conversation)
+		if ids, err = m.chat(r.Conversation); err == nil {
+			ids, _, err = x.see(m, ids, r.Conversation.Images)
+		}
 	} else {
 		ids = m.Tokenizer.Encode(r.Prompt, tokenizer.EncodeOptions{AddSpecial: r.AddSpecial})
 	}

@@ -69,10 +69,11 @@ func (x *exchange) newJob(m *Model, p *openai.Params, echo bool) *job {
 }
 
 // add makes the choices of one prompt. field is what the client calls it.
-func (j *job) add(ids []int32, verbatim, field string) error {
+func (j *job) add(ids []int32, images []*seq.Image, verbatim, field string) error {
 	context := j.m.Engine.Context()
 	for n := range j.params.N {
 		r := j.params.Request(ids, n, j.seed, j.m.EOS, j.echo)
+		r.Images = images
 		if r.MaxTokens < 0 {
 			r.MaxTokens = max(context-len(ids), 1)
 		}

@@ -26,6 +26,7 @@ type Model struct {
 	Engine       *engine.Engine
 	Tokenizer    *tokenizer.Tokenizer
 	Template     Template // nil: the model does not chat
+	Images       *Images  // nil: the model takes text only
 	Defaults     openai.Defaults
 	EOS          []int32 // tokens that end a text
 	Vocab        int     // token ids are below it
@@ -50,7 +51,13 @@ func (m *Model) info() openai.ModelInfo {
 	return openai.ModelInfo{ID: m.Name, Created: m.Created.Unix(), MaxLen: m.Engine.Context()}
 }
 
-func (m *Model) scope() openai.Scope { return openai.Scope{Vocab: m.Vocab, Defaults: m.Defaults} }
+func (m *Model) scope() openai.Scope {
+	s := openai.Scope{Vocab: m.Vocab, Defaults: m.Defaults}
+	if m.Images != nil {
+		s.Images = m.Images.Most
+	}
+	return s
+}
 
 // named refuses the name of another model. No name is this model's.
 func (m *Model) named(name string) error {
@@ -80,7 +87,7 @@ func (m *Model) encode(s string, addSpecial bool) ([]int32, error) {
 	return m.Tokenizer.Encode(s, tokenizer.EncodeOptions{AddSpecial: addSpecial}), nil
 }
 
-// chat renders and encodes a conversation.
+// chat renders and encodes a conversation. One token stands for each image.
 func (m *Model) chat(c *openai.Conversation) ([]int32, error) {
 	const field = "messages"
 	if m.Template == nil {

@@ -50,12 +50,14 @@ type Server struct {
 	draining atomic.Bool
 	started  time.Time
 	inFlight atomic.Int64
+	decoding chan struct{} // holds one for each image file that is decoded
+	pixels   atomic.Int64  // bytes of the images of all requests
 	metrics  *metrics
 }
 
 // New makes a server.
 func New(o Options) *Server {
-	s := &Server{opts: o, log: o.Log, started: time.Now()}
+	s := &Server{opts: o, log: o.Log, started: time.Now(), decoding: make(chan struct{}, maxDecoding)}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}

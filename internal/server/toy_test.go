@@ -25,7 +25,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// The toy model: a token per byte, two special tokens, and a script that says what the last message tells it to:
+// The toy model: a token per byte, three special tokens, and a script that says what the last message tells it to:
 //
 //	"say TEXT"    TEXT, then the end token
 //	"count"       abc…zabc… without end
@@ -33,7 +33,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 const (
 	toyStart = 256 // <|im_start|>
 	toyEnd   = 257 // <|im_end|>
-	toyVocab = 258
+	toyImage = 258 // <|image|>
+	toyVocab = 259
 )
 
 // byteLetters is the byte-level alphabet: printable bytes are themselves, the others letters from U+0100 on.
@@ -64,7 +65,7 @@ func toyTokenizer(t testing.TB) *tokenizer.Tokenizer {
 	}
 	file, err := json.Marshal(map[string]any{
 		"version": "1.0", "truncation": nil, "padding": nil, "normalizer": nil, "post_processor": nil,
-		"added_tokens":  []any{special(toyStart, "<|im_start|>"), special(toyEnd, "<|im_end|>")},
+		"added_tokens":  []any{special(toyStart, "<|im_start|>"), special(toyEnd, "<|im_end|>"), special(toyImage, "<|image|>")},
 		"pre_tokenizer": level, "decoder": level,
 		"model": map[string]any{"type": "BPE", "vocab": vocab, "merges": []string{}},
 	})
@@ -92,9 +93,13 @@ func (toyTemplate) Render(c *openai.Conversation) (string, error) {
 	var b strings.Builder
 	for i, m := range messages {
 		var text string
-		var parts []struct{ Text string }
+		var parts []struct{ Type, Text string }
 		if json.Unmarshal(m.Content, &text) != nil && json.Unmarshal(m.Content, &parts) == nil {
-			text = parts[0].Text
+			for _, p := range parts {
+				if text += p.Text; p.Type == "image" {
+					text += "<|image|>"
+				}
+			}
 		}
 		if text == "raise" {
 			return "", diag.Errorf(diag.Invalid, "the template does not like this message")
@@ -153,6 +158,7 @@ type rigOptions struct {
 	script  script.Options
 	loading bool
 	model   func(*Model)
+	runner  func(*script.Runner) exec.Runner // nil: the script itself
 }
 
 func newRig(t testing.TB, o rigOptions) *rig {
@@ -165,7 +171,11 @@ func newRig(t testing.TB, o rigOptions) *rig {
 		o.script.Limits = exec.Limits{Limits: plan.Limits{Rows: 512, Seqs: 64, Outs: 512}}
 	}
 	r := &rig{runner: script.New(o.script), s: New(o.server)}
-	e, err := engine.New(r.runner, o.engine)
+	runner := exec.Runner(r.runner)
+	if o.runner != nil {
+		runner = o.runner(r.runner)
+	}
+	e, err := engine.New(runner, o.engine)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,7 +10,6 @@ import (
 	"image/jpeg"
 	"image/png"
 	"io"
-	"strings"
 
 	"golang.org/x/image/bmp"
 	"golang.org/x/image/webp"
@@ -125,15 +124,4 @@ func firstOfGIF(r io.Reader) (image.Image, error) {
 		return canvas, nil
 	}
 	return m, nil
-}
-
-// DataURL gives the bytes of a data: URL of an image, base64.
-func DataURL(url string) (media, data string, ok bool) {
-	rest, ok := strings.CutPrefix(url, "data:")
-	if !ok {
-		return "", "", false
-	}
-	head, data, ok := strings.Cut(rest, ",")
-	media, base64 := strings.CutSuffix(head, ";base64")
-	return media, data, ok && base64
 }

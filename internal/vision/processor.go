@@ -147,6 +147,12 @@ func (p *Processor) unit() int { return p.Patch * p.Merge }
 // Values is the number of values of a patch.
 func (p *Processor) Values() int { return 3 * p.Frames * p.Patch * p.Patch }
 
+// Bytes is the memory that a picture's patches take.
+func (p *Processor) Bytes(width, height int) (int64, error) {
+	w, h, err := p.Size(width, height)
+	return 4 * 3 * int64(p.Frames) * int64(w) * int64(h), err
+}
+
 // PixelsOf is the number of pixels that make so many tokens.
 func (p *Processor) PixelsOf(tokens int) int { return tokens * p.unit() * p.unit() }
 

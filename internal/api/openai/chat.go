@@ -18,6 +18,7 @@ type ChatRequest struct {
 // Conversation is what a chat template renders: checked, and otherwise as the client wrote it.
 type Conversation struct {
 	Messages        []byte // a JSON list of objects, at least one
+	Images          []Image
 	Tools           []byte // the same, or nil: none, or tool_choice forbids them
 	Documents       []byte // the same, or nil
 	Kwargs          []byte // a JSON object of further variables, or nil
@@ -36,7 +37,7 @@ func DecodeChat(body []byte, s Scope) (*ChatRequest, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &ChatRequest{Params: o.params(s), Conversation: o.conversation()}
+	r := &ChatRequest{Params: o.params(s), Conversation: o.conversation(s)}
 	r.chatLogprobs(o)
 	limit := "max_tokens"
 	if o.has("max_completion_tokens") {
@@ -75,7 +76,7 @@ func (r *ChatRequest) chatLogprobs(o *object) {
 const maxTemplateValues = 1 << 20
 
 // conversation reads what the template renders.
-func (o *object) conversation() Conversation {
+func (o *object) conversation(s Scope) Conversation {
 	c := Conversation{
 		AddGeneration: o.bool("add_generation_prompt", true), ContinueFinal: o.bool("continue_final_message", false),
 		AddSpecial:      o.bool("add_special_tokens", false),
@@ -87,10 +88,11 @@ func (o *object) conversation() Conversation {
 		}
 		c.AddGeneration = false
 	}
-	if last := o.messages(); c.ContinueFinal && last != "assistant" {
+	images := imageScope{most: s.Images}
+	if last := o.messages(&images); c.ContinueFinal && last != "assistant" {
 		o.fail("continue_final_message", "the last message is not the assistant's")
 	}
-	c.Messages = o.get("messages")
+	c.Messages, c.Images = images.take(o.get("messages")), images.found
 	if o.tools() {
 		c.Tools = o.get("tools")
 	}
@@ -125,7 +127,7 @@ func countValues(raw []byte) int {
 }
 
 // messages checks the messages and gives the role of the last one.
-func (o *object) messages() string {
+func (o *object) messages(images *imageScope) string {
 	items := o.objects("messages")
 	if len(items) == 0 {
 		if o.err() == nil {
@@ -135,13 +137,13 @@ func (o *object) messages() string {
 	}
 	role := ""
 	for _, m := range items {
-		role = m.message()
+		role = m.message(images)
 	}
 	return role
 }
 
 // message checks a message and gives its role.
-func (m *object) message() string {
+func (m *object) message(images *imageScope) string {
 	role := m.string("role")
 	switch {
 	case role == "":
@@ -149,7 +151,7 @@ func (m *object) message() string {
 	case !slices.Contains(roles, role):
 		m.fail("role", "it is %q; it must be one of %v", role, roles)
 	}
-	m.content(role)
+	m.content(role, images)
 	calls := m.objects("tool_calls")
 	for _, c := range calls {
 		c.toolCall()
@@ -163,8 +165,8 @@ func (m *object) message() string {
 	return role
 }
 
-// content checks a string or a list of text parts.
-func (m *object) content(role string) {
+// content checks a string or a list of parts.
+func (m *object) content(role string, images *imageScope) {
 	raw := m.get("content")
 	switch {
 	case raw == nil:
@@ -173,7 +175,7 @@ func (m *object) content(role string) {
 		}
 	case raw[0] == '[':
 		for _, p := range m.objects("content") {
-			p.part()
+			p.part(images)
 		}
 	case raw[0] != '"':
 		m.fail("content", "it is %s; it must be a string or a list of parts", shown(raw))
@@ -181,19 +183,22 @@ func (m *object) content(role string) {
 }
 
 // part checks a part of a content.
-func (p *object) part() {
+func (p *object) part(images *imageScope) {
 	switch kind := p.string("type"); kind {
 	case "text", "refusal":
 		if !p.has(kind) {
 			p.fail(kind, "it is missing")
 		}
 		p.string(kind)
-	case "image_url", "input_audio", "file", "video_url", "audio_url", "image", "audio", "video":
-		p.failWith(diag.Unsupported, "type", "it is %q; this server takes text only", kind)
+	case "image_url":
+		images.image(p)
 	case "":
 		p.fail("type", "it is missing")
 	default:
-		p.fail("type", "it is %q; it must be text", kind)
+		if slices.Contains(otherMedia, kind) {
+			p.failWith(diag.Unsupported, "type", "it is %s; no model here takes that", kind)
+		}
+		p.fail("type", "it is %q; it must be text or image_url", kind)
 	}
 }
 

@@ -308,6 +308,7 @@ func FuzzDecode(f *testing.F) {
 		`{"messages":[{"role":"assistant","tool_calls":[{"id":"a","function":{"name":"f","arguments":"{}"}}]}],"tools":[{"type":"function","function":{"name":"f"}}]}`,
 		`{"prompt":[[1,2],[3]],"echo":true,"max_tokens":0}`, `{"prompt":"x","stream":true,"stream_options":{"include_usage":true}}`,
 		`{"tokens":[1,2]}`, `{"prompt":"x","add_special_tokens":false}`, `{"messages":[{"role":"user","content":[{"type":"text","text":"x"}]}]}`,
+		`{"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:image/png;base64,AAAA"}},{"type":"text","text":"x"}]}]}`,
 	} {
 		f.Add([]byte(s))
 	}
@@ -321,6 +322,11 @@ func FuzzDecode(f *testing.F) {
 					t.Fatalf("%q: %+v", body, b)
 				}
 			}
+		}
+		sees := scope
+		sees.Images = 2
+		if r, err := DecodeChat(body, sees); err == nil && (len(r.Images) > 2 || !json.Valid(r.Messages)) {
+			t.Fatalf("%q: %d images, messages %s", body, len(r.Images), r.Messages)
 		}
 		if r, err := DecodeChat(body, scope); err == nil {
 			check(&r.Params)
@@ -336,7 +342,7 @@ func FuzzDecode(f *testing.F) {
 				}
 			}
 		}
-		_, _ = DecodeTokenize(body)
+		_, _ = DecodeTokenize(body, scope)
 		_, _ = DecodeDetokenize(body, scope.Vocab)
 	})
 }

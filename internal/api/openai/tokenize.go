@@ -18,7 +18,7 @@ type TokenizeRequest struct {
 }
 
 // DecodeTokenize reads a body of /tokenize.
-func DecodeTokenize(body []byte) (*TokenizeRequest, error) {
+func DecodeTokenize(body []byte, s Scope) (*TokenizeRequest, error) {
 	o, err := parseBody(body)
 	if err != nil {
 		return nil, err
@@ -26,7 +26,7 @@ func DecodeTokenize(body []byte) (*TokenizeRequest, error) {
 	r := &TokenizeRequest{Model: o.string("model"), Strings: o.bool("return_token_strs", false)}
 	switch {
 	case o.has("messages"):
-		c := o.conversation()
+		c := o.conversation(s)
 		r.Conversation, r.AddSpecial = &c, c.AddSpecial
 	case !o.has("prompt"):
 		o.fail("prompt", "it is missing; a text, or messages, is needed")
