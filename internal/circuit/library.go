@@ -20,6 +20,7 @@ type Library struct {
 	Blocks   map[string]*Block
 	Circuits map[string]*Circuit
 	Variants map[string]*Variant // by model_type
+	Refused  map[string]*Refused // by model_type
 	Rules    map[string][]*Rule  // by class, in the order of trial
 }
 
@@ -127,7 +128,7 @@ func LoadLibrary(fsys fs.FS) (*Library, error) {
 	if err != nil {
 		return nil, err
 	}
-	lib := &Library{Tree: tree, Blocks: map[string]*Block{}, Circuits: map[string]*Circuit{}, Variants: map[string]*Variant{},
+	lib := &Library{Tree: tree, Blocks: map[string]*Block{}, Circuits: map[string]*Circuit{}, Variants: map[string]*Variant{}, Refused: map[string]*Refused{},
 		Rules: map[string][]*Rule{}}
 	if err := lib.loadBlocks(fsys); err != nil {
 		return nil, err
@@ -136,6 +137,9 @@ func LoadLibrary(fsys fs.FS) (*Library, error) {
 		return nil, err
 	}
 	if err := lib.loadMaps(fsys); err != nil {
+		return nil, err
+	}
+	if err := lib.loadRefused(fsys); err != nil {
 		return nil, err
 	}
 	for name, class := range tree.Classes {
@@ -293,7 +297,7 @@ func (n *NodeDecl) outs() []string {
 func (lib *Library) loadCircuits(fsys fs.FS) error {
 	for _, file := range glob(fsys, "circuits/*.toml") {
 		base := path.Base(file)
-		if strings.HasSuffix(base, ".config.toml") || base == "INSTANCES.toml" {
+		if strings.HasSuffix(base, ".config.toml") || base == "INSTANCES.toml" || base == "REFUSED.toml" {
 			continue
 		}
 		c := &Circuit{name: strings.TrimSuffix(base, ".toml")}
@@ -412,6 +416,9 @@ func (lib *Library) ModelTypes() []string { return slices.Sorted(maps.Keys(lib.V
 // variant gives what a model_type is mapped by.
 func (lib *Library) variant(modelType string) (*Variant, error) {
 	v, ok := lib.Variants[modelType]
+	if r := lib.Refused[modelType]; r != nil {
+		return nil, r.err(modelType)
+	}
 	if !ok {
 		return nil, diag.Errorf(diag.Unsupported, "no circuit maps model_type %q (mapped are %s)", modelType, strings.Join(lib.ModelTypes(), ", "))
 	}

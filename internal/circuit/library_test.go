@@ -52,6 +52,7 @@ func TestFaultsInTheTreeAreNamed(t *testing.T) {
 		llama   = "circuits/llama.toml"
 		config  = "circuits/llama.config.toml"
 		fusions = "cpu/common/FUSIONS.toml"
+		refused = "circuits/REFUSED.toml"
 	)
 	for _, c := range []struct{ file, old, new, want string }{
 		{block, `op = "glu"`, `op = "blend"`, `circuits/blocks/mlp.toml:@:1: node act: "blend" is no op`},
@@ -69,6 +70,13 @@ func TestFaultsInTheTreeAreNamed(t *testing.T) {
 		{config, `"decoder"]`, `"decode"]`, `circuits/llama.config.toml:@:22: there is no key set "decode"`},
 		{config, `{ dim = "inter" }`, `{ dim = "inter", switch = "x" }`, `circuits/llama.config.toml:@:1: key intermediate_size has 2 classes; exactly one of dim, switch, param, variant, kinds, layers, per_layer, rope, accept, ignore, quant is given`},
 		{"circuits/qwen3.config.toml", `[variant.qwen3]`, `[variant.llama]`, `circuits/qwen3.config.toml:@:2: model_type llama is mapped twice`},
+		{refused, `op = "index_blocks"`, `op = "index"`, `circuits/REFUSED.toml:@-1:3: op index is there`},
+		{refused, `dim = "out_gate"`, `dim = "mla_bias"`, `circuits/REFUSED.toml:@-2:3: block mla with mla_bias is there`},
+		{refused, `op = "glu"`, `op = "glue"`, `circuits/REFUSED.toml:@-1:3: there is no op glue that could lack act`},
+		{refused, `part = "encoder"`, `part = "vision"`, `circuits/REFUSED.toml:@-1:3: part vision is there`},
+		{refused, `key = "block_configs"`, `key = "block_configs"` + "\nop = \"x\"", `circuits/REFUSED.toml:@-1:3: one of op (with attr, and word of it), block (with dim), part and key is missing, and why`},
+		{refused, `"kimi_k3"`, `"kimi_k2"`, `circuits/REFUSED.toml:@:1: model_type kimi_k2 is mapped`},
+		{refused, `"kimi_k3"`, `"llama4"`, `circuits/REFUSED.toml:@:1: model_type llama4 is refused twice`},
 		{fusions, `match = ["y = rope(x, angles)"]`, `match = ["y = rope(x)"]`, `"y = rope(x)": the op is rope(`},
 		{fusions, `kernel = "linear_add"`, `kernel = "linear_sub"`, `rule linear_add: class cpu has no kernel "linear_sub"`},
 		{fusions, `match = ["d = linear(x)", "z = add(y, d)"]`, `match = ["d = linear(h)", "z = add(y, d)"]`, `rule linear_add: argument x of kernel linear_add (in buffer) has no variable`},

@@ -24,7 +24,16 @@ func newCircuitCmd(env environment) *cobra.Command {
 	cmd := &cobra.Command{Use: "circuit", Short: "Show what a checkpoint compiles to",
 		Long: `Compiles a checkpoint and prints the result. <model> is a folder, a .gguf file, or a bare config.json, for which the
 circuit invents the tensors.`, RunE: group}
-	cmd.AddCommand(newCircuitShowCmd(), newCircuitDisplayCmd(), newCircuitPlanCmd(), newCircuitMemoryCmd(), newCircuitDiffCmd(env))
+	const one, library = "model", "library"
+	cmd.AddGroup(&cobra.Group{ID: one, Title: "Of a checkpoint:"}, &cobra.Group{ID: library, Title: "Of the library of circuits:"})
+	add := func(id string, verbs ...*cobra.Command) {
+		for _, v := range verbs {
+			v.GroupID = id
+			cmd.AddCommand(v)
+		}
+	}
+	add(one, newCircuitShowCmd(), newCircuitDisplayCmd(), newCircuitEstimateCmd(), newCircuitMemoryCmd(), newCircuitDiffCmd(env))
+	add(library, newCircuitConfigsCmd())
 	return cmd
 }
 
@@ -100,8 +109,8 @@ func (f *circuitFlags) compile(path string) (*compiled, error) {
 	if n := out.instance.Dim("context"); n > 0 {
 		f.context = min(f.context, n)
 	}
-	if _, ok := out.library.Tree.Classes[f.class]; !ok {
-		return nil, diag.Errorf(diag.Invalid, "--class %s: known classes are %s", f.class, strings.Join(slices.Sorted(maps.Keys(out.library.Tree.Classes)), ", ")).For("class")
+	if err := checkClass(out.library, f.class); err != nil {
+		return nil, err
 	}
 	size := pageSizeOf(out.library, f.class)
 	limits := plan.Limits{Rows: f.rows, Seqs: f.seqs, Outs: f.outs, PageSize: size, Pages: (f.context + size - 1) / size}
@@ -114,6 +123,14 @@ func (f *circuitFlags) compile(path string) (*compiled, error) {
 	var err error
 	out.plan, err = out.instance.Lower(out.library, cat, circuit.Options{Class: f.class, Compute: f.compute, KV: kv, Limits: limits, NoFusion: f.noFusion})
 	return out, err
+}
+
+// checkClass refuses a hardware class that the kernel tree does not have.
+func checkClass(lib *circuit.Library, class string) error {
+	if _, ok := lib.Tree.Classes[class]; !ok {
+		return diag.Errorf(diag.Invalid, "--class %s: known classes are %s", class, strings.Join(slices.Sorted(maps.Keys(lib.Tree.Classes)), ", ")).For("class")
+	}
+	return nil
 }
 
 // load is a step that fills the plan.
@@ -165,13 +182,14 @@ func newCircuitDisplayCmd() *cobra.Command {
 	return cmd
 }
 
-func newCircuitPlanCmd() *cobra.Command {
+func newCircuitEstimateCmd() *cobra.Command {
 	var f circuitFlags
 	var hardware string
 	cmd := &cobra.Command{
-		Use:   "plan <model> --hardware DEVICE",
-		Short: "Estimate each launch on a device: flops, bytes, least time; and what fits its memory",
-		Args:  cobra.ExactArgs(1),
+		Use:        "estimate <model> --hardware DEVICE",
+		Short:      "Estimate each launch on a device: flops, bytes, least time; and what fits its memory",
+		SuggestFor: []string{"plan"},
+		Args:       cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := f.compile(args[0])
 			if err != nil {

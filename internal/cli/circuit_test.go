@@ -43,7 +43,7 @@ func TestCircuitVerbs(t *testing.T) {
 		{[]string{"show", file, "--no-fusion", "--kv", "f32", "--compute", "float32", "--rows", "4", "--outs", "1"}, []string{"compute=float32 kv=f32\n", "limits rows=4 seqs=4 outs=1 "}},
 		{[]string{"show", file, "--stored", "q8_0"}, []string{`compute="q16"`}},
 		{[]string{"display", file}, []string{"llama/llama: 2 layers, 37 ops in 25 launches", "┌─ linear_glu (bit_identical)"}},
-		{[]string{"plan", file, "--hardware", "h200-sxm"}, []string{"llama/llama on NVIDIA H200 SXM", "device facts:"}},
+		{[]string{"estimate", file, "--hardware", "h200-sxm"}, []string{"llama/llama on NVIDIA H200 SXM", "device facts:"}},
 		{[]string{"memory", file, "--memory", "1"}, []string{"K and V per token    256 B", "1 GiB hold 16379 sequences of 256 tokens"}},
 	} {
 		out, err := runCircuit(c.args...)
@@ -70,7 +70,7 @@ func TestCircuitVerbs(t *testing.T) {
 		{[]string{"show", file, "--rows", "0"}, diag.Invalid},
 		{[]string{"show", file, "--compute", "fast"}, diag.Invalid},
 		{[]string{"show", file, "--class", "none"}, diag.Invalid},
-		{[]string{"plan", file, "--hardware", "abacus"}, diag.Invalid},
+		{[]string{"estimate", file, "--hardware", "abacus"}, diag.Invalid},
 		{[]string{"memory", file, "--memory", "-1"}, diag.Invalid},
 	} {
 		if _, err := runCircuit(c.args...); diag.CodeOf(err) != c.code {

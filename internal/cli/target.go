@@ -55,7 +55,7 @@ func (c *checkpoint) describe(names []string) kernel.Checkpoint {
 func (c *checkpoint) quant() string {
 	if q := c.config.Quant; q != nil {
 		for _, r := range q.Rules {
-			if word := quantWord(r.Scheme.Weight); word != "" {
+			if word := r.Scheme.Weight.Word(); word != "" {
 				return word
 			}
 		}
@@ -71,20 +71,6 @@ func (c *checkpoint) quant() string {
 		}
 	}
 	return most
-}
-
-// quantWord names a scheme of weights; "" is none that has a word.
-func quantWord(v modelconf.Values) string {
-	switch v.Format {
-	case modelconf.E4M3:
-		return "fp8"
-	case modelconf.E2M1:
-		if v.Group[1] == 16 {
-			return "nvfp4"
-		}
-		return "mxfp4"
-	}
-	return v.Format // int4, int8
 }
 
 // generation are the sampling defaults: the checkpoint's, and where it gives none at all those of its model's target.

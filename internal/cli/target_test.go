@@ -75,7 +75,7 @@ func TestQuantisationHasAWord(t *testing.T) {
 		"nvfp4": {Format: modelconf.E2M1, Group: [2]int64{1, 16}}, "mxfp4": {Format: modelconf.E2M1, Group: [2]int64{1, 32}},
 		"fp8": {Format: modelconf.E4M3}, "int4": {Format: modelconf.Int4}, "int8": {Format: modelconf.Int8}, "": {},
 	} {
-		if got := quantWord(v); got != word {
+		if got := v.Word(); got != word {
 			t.Errorf("%v is %q, want %q", v, got, word)
 		}
 	}

@@ -56,6 +56,20 @@ func (v Values) String() string {
 	return s
 }
 
+// Word is what makers call the format: fp8, nvfp4, mxfp4, int4, int8; "" for the zero value.
+func (v Values) Word() string {
+	switch v.Format {
+	case E4M3:
+		return "fp8"
+	case E2M1:
+		if v.Group[1] == 16 {
+			return "nvfp4"
+		}
+		return "mxfp4"
+	}
+	return v.Format
+}
+
 // Scheme says how one linear layer (or the experts of one layer) is quantised. The zero value: it is not.
 type Scheme struct {
 	// Method tells names and sense of the tensors beside the weight: "fp8" (weight_scale_inv, in DeepSeek V4 scale,
