@@ -40,7 +40,7 @@ func newEvalLogitsCmd(env environment) *cobra.Command {
   logits  float32 [tokens, vocabulary]  of every position
   greedy  int64 [N]                     the likeliest continuation, token by token from the cache (with --greedy)
   drafts  float32 [tokens, vocabulary]  of the draft head: row t knows token t+1 (after the last one, the likeliest) (with --part mtp)
-Images stand where --ids has the model's image token as often as they make tokens.
+Images (PNG, JPEG, GIF, WebP, BMP, or patches as safetensors) stand where --ids has the model's image token as often as they make tokens.
 Computes in float32 unless --compute says otherwise.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -109,7 +109,7 @@ Computes in float32 unless --compute says otherwise.`,
 	f.StringVar(&format, "load-format", "auto", "auto: the checkpoint's weights; dummy: random ones, made from config.json alone")
 	device.add(f, env, "cpu")
 	f.StringVar(&parts.part, "part", "", "run this part of the model too: mtp, its draft head")
-	f.StringArrayVar(&parts.images, "image", nil, "image of the prompt: safetensors with pixel_values and grid_thw")
+	f.StringArrayVar(&parts.images, "image", nil, "image of the prompt: a picture, or safetensors with pixel_values and grid_thw")
 	f.BoolVar(&noFusion, "no-fusion", false, "lower every op alone, by the reference rules")
 	return cmd
 }

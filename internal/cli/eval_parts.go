@@ -5,12 +5,15 @@ package cli
 import (
 	"encoding/binary"
 	"math"
+	"os"
+	"strings"
 
 	"github.com/metrale/metrale/internal/diag"
 	"github.com/metrale/metrale/internal/exec"
 	"github.com/metrale/metrale/internal/plan"
 	"github.com/metrale/metrale/internal/seq"
 	"github.com/metrale/metrale/internal/tensor"
+	"github.com/metrale/metrale/internal/vision"
 	"github.com/metrale/metrale/internal/weights"
 )
 
@@ -56,7 +59,7 @@ func (e *evalParts) load(c *checkpoint, o *modelOptions, prompt []int32) ([]*seq
 	l := plan.Limits{PageSize: o.limits.PageSize, Pages: 1}
 	var images []*seq.Image
 	for _, path := range e.images {
-		im, err := c.readPixels(path)
+		im, err := c.readImage(path)
 		if err != nil {
 			return nil, err
 		}
@@ -88,6 +91,29 @@ func placeImages(images []*seq.Image, prompt []int32, token int32) error {
 		}
 	}
 	return nil
+}
+
+// readImage reads patches, or makes them of a picture.
+func (c *checkpoint) readImage(path string) (*seq.Image, error) {
+	if strings.HasSuffix(path, ".safetensors") {
+		return c.readPixels(path)
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, diag.Errorf(diag.NotFound, "--image %s cannot be read", path).For("image").Because(err)
+	}
+	p, err := c.processor()
+	if err != nil {
+		return nil, err
+	}
+	picture, err := vision.Decode(data, vision.Limits{Pixels: imagePixels})
+	if err == nil {
+		var im *seq.Image
+		if im, err = p.Process(picture); err == nil {
+			return im, nil
+		}
+	}
+	return nil, diag.Errorf(diag.CodeOf(err), "--image %s: %w", path, err).For("image")
 }
 
 // readPixels reads patches as a processor makes them: pixel_values float32 [patches, values] and grid_thw int64 [1, 3] of a

@@ -152,6 +152,47 @@ func (c *checkpoint) lowerPart(in *circuit.Instance, o modelOptions, l plan.Limi
 	return in.Lower(c.library, c.store, circuit.Options{Class: o.device.Info().Class, Compute: o.compute, KV: o.kv, Limits: l, NoFusion: o.noFusion})
 }
 
+// sizes is what the decoder, whose plan is main, and the other parts take of the device's memory: weights, and what steps work in.
+func (c *checkpoint) sizes(o modelOptions, main *plan.Plan) (weights, work int64, err error) {
+	plans, err := c.lowerParts(o)
+	if err != nil {
+		return 0, 0, err
+	}
+	arena, ports := int64(0), map[string]int64{}
+	for _, p := range append(plans, main) {
+		n, err := exec.WeightBytes(o.device, p)
+		if err != nil {
+			return 0, 0, err
+		}
+		weights, arena = weights+n, max(arena, p.Arena)
+		for _, b := range p.Buffers {
+			if name := b.Port.Name; name != "" {
+				ports[name] = max(ports[name], b.DType.Bytes(b.Axes.Shape().Elems()))
+			}
+		}
+	}
+	for _, n := range ports {
+		arena += n
+	}
+	return weights, arena, nil
+}
+
+// lowerParts compiles the parts beside the decoder.
+func (c *checkpoint) lowerParts(o modelOptions) (plans []*plan.Plan, err error) {
+	for _, name := range slices.Sorted(maps.Keys(o.parts)) {
+		in, err := c.require(name)
+		if err != nil {
+			return nil, err
+		}
+		p, err := c.lowerPart(in, o, o.parts[name])
+		if err != nil {
+			return nil, err
+		}
+		plans = append(plans, p)
+	}
+	return plans, nil
+}
+
 // load lowers the circuit once a row bucket, and loads and binds the plans.
 func (c *checkpoint) load(ctx context.Context, o modelOptions) (*model, error) {
 	buckets := rowBuckets(o.device, o.limits.Rows)
@@ -167,17 +208,11 @@ func (c *checkpoint) load(ctx context.Context, o modelOptions) (*model, error) {
 		}
 	}
 	main := plans[len(plans)-1]
-	for _, name := range slices.Sorted(maps.Keys(o.parts)) {
-		in, err := c.require(name)
-		if err != nil {
-			return nil, err
-		}
-		p, err := c.lowerPart(in, o, o.parts[name])
-		if err != nil {
-			return nil, err
-		}
-		plans = append(plans, p)
+	parts, err := c.lowerParts(o)
+	if err != nil {
+		return nil, err
 	}
+	plans = append(plans, parts...)
 	m, err := exec.Load(ctx, exec.Options{Device: o.device, Plans: plans, Store: c.store, NumPages: o.pages, NumSlots: o.slots, Progress: o.progress, Eager: o.eager})
 	if err != nil {
 		return nil, err

@@ -4,9 +4,12 @@ package cli
 
 import (
 	"bytes"
+	"encoding/base64"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"image"
+	"image/png"
 	"math"
 	"os"
 	"os/exec"
@@ -77,6 +80,27 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 	if got != want {
 		ts.Fatalf("the exit status is %d, not %d", got, want)
 	}
+}
+
+func picture(ts *testscript.TestScript, neg bool, args []string) {
+	arguments(ts, neg, args, 3, 3, "picture FILE WIDTH HEIGHT")
+	width, err := strconv.Atoi(args[1])
+	ts.Check(err)
+	height, err := strconv.Atoi(args[2])
+	ts.Check(err)
+	m := image.NewGray(image.Rect(0, 0, width, height))
+	for i := range m.Pix {
+		m.Pix[i] = uint8(i * i)
+	}
+	var b bytes.Buffer
+	ts.Check(png.Encode(&b, m))
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]), b.Bytes(), 0o644))
+}
+
+func embed(ts *testscript.TestScript, neg bool, args []string) {
+	arguments(ts, neg, args, 2, 2, "embed FILE PICTURE")
+	data := ts.ReadFile(args[1])
+	replace(ts, neg, []string{args[0], args[1], "data:image/png;base64," + base64.StdEncoding.EncodeToString([]byte(data))})
 }
 
 // openTensors opens a safetensors file until the story ends.

@@ -27,6 +27,8 @@ func TestMain(m *testing.M) {
 //	replace FILE OLD NEW        change the first OLD in a file
 //	truncate FILE SIZE          cut a file
 //	exits STATUS program …      run a program and demand its exit status; stdout and stderr judge its output
+//	picture FILE WIDTH HEIGHT   make a PNG
+//	embed FILE PICTURE          change a picture's name in a file to a data: URL of it
 //	tensors FILE                print the tensors of a safetensors file: name, element type, shape
 //	ids FILE TENSOR VAR         set a variable to the integers of a tensor, separated by commas
 //	near FILE TENSOR FILE TENSOR  demand that two tensors agree: floats by the parity ladder's tolerance, integers exactly
@@ -53,7 +55,7 @@ func TestScripts(t *testing.T) {
 			return err
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"checkpoint": unpackCheckpoint, "replace": replace, "truncate": truncate, "exits": exits,
+			"checkpoint": unpackCheckpoint, "replace": replace, "truncate": truncate, "exits": exits, "picture": picture, "embed": embed,
 			"tensors": printTensors, "ids": setIDs, "near": near,
 			"request": request, "ready": ready, "signal": sendSignal, "standin": standin,
 		},

@@ -37,6 +37,7 @@ type serveFlags struct {
 	bind                                        string
 	port                                        int
 	maxSeqLen, maxBatch, maxPrefill, maxNumSeqs int
+	maxImageTokens                              int
 	prefillGiven                                bool
 	memoryUtilization                           float64
 	deviceFlags
@@ -59,6 +60,7 @@ func (f *serveFlags) add(fs *pflag.FlagSet, env environment) {
 	fs.IntVar(&f.maxBatch, "max-batch-size", 8, "most sequences that run at a time")
 	fs.IntVar(&f.maxPrefill, "max-prefill-tokens", cpuPrefill, "most prompt tokens in a step (default: 512 on the CPU, 2048 on a GPU)")
 	fs.IntVar(&f.maxNumSeqs, "max-num-seqs", 128, "most sequences that wait")
+	fs.IntVar(&f.maxImageTokens, "max-image-tokens", 2048, "most tokens of an image, larger ones are made smaller; 0: take no images")
 	fs.Float64Var(&f.memoryUtilization, "gpu-memory-utilization", 0.90, "share of the device's memory that may be claimed")
 	fs.StringVar(&f.kvDType, "kv-cache-dtype", "", "element type of cached keys and values: f16, bf16 or f32 (default: the device's)")
 	fs.StringVar(&f.compute, "compute", circuit.Declared, "declared: the precision of the checkpoint; float32: as a reference computes")
@@ -115,6 +117,7 @@ func (f *serveFlags) check(fs *pflag.FlagSet) error {
 		{"max-batch-size", f.maxBatch < 1 || f.maxBatch > 4096, "1 to 4096"},
 		{"max-prefill-tokens", f.maxPrefill < 1 || f.maxPrefill > 1<<20, "1 to 1048576"},
 		{"max-num-seqs", f.maxNumSeqs < 1, "at least 1"},
+		{"max-image-tokens", f.maxImageTokens < 0 || f.maxImageTokens > 1<<16, "0 to 65536"},
 		{"gpu-memory-utilization", !(f.memoryUtilization > 0 && f.memoryUtilization <= 1), "above 0, at most 1"},
 		{"scheduler", f.scheduler != "fifo", "fifo"},
 		{"compute", f.compute != circuit.Declared && f.compute != circuit.Float32, "declared or float32"},

@@ -57,10 +57,14 @@ func (s *serving) load(ctx context.Context, dev gpu.Device) (*server.Model, erro
 	if err != nil {
 		return nil, err
 	}
+	images, err := c.see(tok, template, s.flags.maxImageTokens, s.log)
+	if err != nil {
+		return nil, err
+	}
 	if err := c.target(dev, &s.flags.deviceFlags, s.log, s.model, s.name()); err != nil {
 		return nil, err
 	}
-	o, err := s.fit(c, dev)
+	o, err := s.fit(c, dev, images)
 	if err != nil {
 		return nil, err
 	}
@@ -82,7 +86,7 @@ func (s *serving) load(ctx context.Context, dev gpu.Device) (*server.Model, erro
 	}
 	g := c.generation()
 	return &server.Model{
-		Name: s.name(), Created: time.Now(), Engine: e, Tokenizer: tok, Template: template, EOS: endTokens(&g, tok), Vocab: vocab,
+		Name: s.name(), Created: time.Now(), Engine: e, Tokenizer: tok, Template: template, Images: images, EOS: endTokens(&g, tok), Vocab: vocab,
 		Defaults: openai.Defaults{Temperature: g.Temperature, TopP: g.TopP, MinP: g.MinP, RepetitionPenalty: g.RepetitionPenalty, TopK: g.TopK},
 		PageSize: int(o.limits.PageSize), MaxSequences: f.maxBatch + f.maxNumSeqs, Fingerprint: "met-" + m.plan.Digest()[:12],
 	}, nil
@@ -124,7 +128,7 @@ func (s *serving) name() string {
 
 // fit chooses the sizes of steps and of the KV pool: every place of the batch gets the whole context if memory allows, else
 // the pool takes the memory that may be claimed, and what does not fit waits.
-func (s *serving) fit(c *checkpoint, dev gpu.Device) (modelOptions, error) {
+func (s *serving) fit(c *checkpoint, dev gpu.Device, images *server.Images) (modelOptions, error) {
 	f := &s.flags
 	kv, ok := tensor.None, true
 	if f.kvDType != "" {
@@ -145,11 +149,14 @@ func (s *serving) fit(c *checkpoint, dev gpu.Device) (modelOptions, error) {
 	rows := int64(max(f.maxPrefill, f.maxBatch))
 	o := modelOptions{device: dev, compute: f.compute, kv: kv, noFusion: f.noFusion, eager: f.eager, slots: f.maxBatch,
 		limits: plan.Limits{Rows: rows, Seqs: int64(f.maxBatch), Outs: min(rows, int64(max(f.maxBatch, 16))), PageSize: size, Pages: (length + size - 1) / size}}
+	if images != nil {
+		o.parts = map[string]plan.Limits{exec.Vision: towerLimits(images.Processor, size)}
+	}
 	p, err := c.lower(o, rows)
 	if err != nil {
 		return modelOptions{}, err
 	}
-	packed, err := exec.WeightBytes(dev, p)
+	packed, work, err := c.sizes(o, p)
 	if err != nil {
 		return modelOptions{}, err
 	}
@@ -158,7 +165,7 @@ func (s *serving) fit(c *checkpoint, dev gpu.Device) (modelOptions, error) {
 	if free := dev.Info().Free; free > 0 {
 		claim = min(claim, free-reserve)
 	}
-	budget := claim - packed - p.Arena - slot*int64(o.slots)
+	budget := claim - packed - work - slot*int64(o.slots)
 	pages := o.limits.Pages * int64(f.maxBatch)
 	if page > 0 {
 		pages = min(pages, budget/page)
