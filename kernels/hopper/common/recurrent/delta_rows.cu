@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Family recurrent, a few rows a sequence: l2 norms of q and k, gates, the gated delta rule and the gated norm in one launch.
+//
+// A block is one value head of one sequence; its state [v_dim, k_dim] lies in registers from the first row to the last:
+//
+//	          k_dim: 4·lane … 4·lane+3
+//	warp w    v rows 8w … 8w+7
+//
+// so sums over k_dim stay in a warp. With S the state before a row, a = exp(g), d = beta*(v - a S k):  S' = a S + d kᵀ  and
+// y = S' q = a S q + (k·q) d, so one pass over S gives both sums. The state is read before the predecessor launch is waited for:
+// only this layer writes it.
+//
+// Grid [v_heads, seqs], 512 threads. k_dim at most 128 and a multiple of 4; v_dim at most 128.
+
+#include "../../../include/epilogue/act.cuh"
+#include "../../../include/ptx/sm90.cuh"
+
+namespace {
+
+constexpr int kWarps = 16, kMax = 128, kPer = kMax / kWarps;
+
+__device__ __forceinline__ float sum_lanes(float v) {
+#pragma unroll
+  for (int d = 16; d; d /= 2) v += __shfl_xor_sync(~0u, v, d);
+  return v;
+}
+
+// sum_lanes_of adds 8 values over the lanes at once; lanes 4i to 4i+3 get value i. A lane passes on the half it does not keep.
+__device__ __forceinline__ float sum_lanes_of(float (&v)[8]) {
+  const int lane = threadIdx.x % 32;
+#pragma unroll
+  for (int d = 16, n = 4; d > 2; d /= 2, n /= 2) {
+    const bool upper = lane & d;
+#pragma unroll
+    for (int i = 0; i < n; i++) {
+      const float keep = upper ? v[i + n] : v[i], pass = upper ? v[i] : v[i + n];
+      v[i] = keep + __shfl_xor_sync(~0u, pass, d);
+    }
+  }
+  v[0] += __shfl_xor_sync(~0u, v[0], 2);
+  return v[0] + __shfl_xor_sync(~0u, v[0], 1);
+}
+
+__device__ __forceinline__ float dot(const float4& a, const float4& b) { return a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w; }
+
+}  // namespace
+
+extern "C" __global__ void __launch_bounds__(32 * kWarps, 2)
+    delta_step_rows(const int32_t* __restrict__ head, const int32_t* __restrict__ cu_rows, const int32_t* __restrict__ state_slot,
+                    const int32_t* __restrict__ fresh,
+                    const float* __restrict__ qkv,      // [rows, 2*k_heads*k_dim + v_heads*v_dim], after the convolution
+                    const float* __restrict__ a,        // [rows, v_heads]
+                    const float* __restrict__ b,        // [rows, v_heads]
+                    const float* __restrict__ z,        // [rows, v_heads*v_dim]
+                    const float* __restrict__ a_log,    // [v_heads]
+                    const float* __restrict__ dt_bias,  // [v_heads]
+                    const float* __restrict__ norm,     // [v_dim]
+                    float* state,                       // [slots, v_heads, v_dim, k_dim]
+                    float* __restrict__ y,              // [rows, v_heads*v_dim]
+                    int32_t k_heads, int32_t v_heads, int32_t k_dim, int32_t v_dim, float q_scale, float l2_eps, float eps) {
+  __shared__ __align__(16) float k[kMax], q[kMax];
+  __shared__ float v[kMax], gate[kMax];  // gate: norm weight times silu(z)
+  __shared__ float rate, bias, decay, beta;
+  __shared__ float out[kMax];
+  __shared__ int end;
+  __shared__ float squares[2][4], out_squares[kWarps];
+  ptx::start_successor();
+  const int h = blockIdx.x, seq = blockIdx.y, tid = threadIdx.x, warp = tid / 32, lane = tid % 32;
+  if (seq >= head[1]) return;
+  const bool real = 4 * lane < k_dim;
+  // The state's place is worked out twice, to hold no registers in between.
+  auto place = [&]() {
+    return state + ((int64_t(ptx::load_l2(state_slot + seq)) * v_heads + h) * v_dim + kPer * warp) * k_dim + 4 * lane;
+  };
+  float4 s[kPer];
+  const bool old = !fresh[seq];
+  float* S = place();
+#pragma unroll
+  for (int j = 0; j < kPer; j++) {
+    s[j] = make_float4(0, 0, 0, 0);
+    if (old && real && kPer * warp + j < v_dim) s[j] = ptx::load_l2(reinterpret_cast<const float4*>(S + j * k_dim));
+  }
+  if (tid == 32 * kWarps - 1) rate = -__expf(a_log[h]), bias = dt_bias[h];
+  if (tid == 0) end = cu_rows[seq + 1];
+  ptx::wait_for_predecessor();
+
+#pragma unroll 1
+  for (int row = cu_rows[seq];;) {
+    int at = tid, head_of = h;
+    asm volatile("" : "+r"(at), "+r"(head_of));  // addresses are not worth registers across rows
+    const int i = at % kMax, what = at / kMax, warp = at / 32, lane = at % 32, h = head_of, kh = h / (v_heads / k_heads), C = 2 * k_heads * k_dim + v_heads * v_dim;
+    // Warps 0 to 3 bring k, 4 to 7 q, 8 to 11 v, 12 to 15 z, a value a thread.
+    const float* from = qkv + int64_t(row) * C;
+    float mine = 0;
+    if (what == 0 && i < k_dim) mine = ptx::load_l2(from + (k_heads + kh) * k_dim + i);
+    if (what == 1 && i < k_dim) mine = ptx::load_l2(from + kh * k_dim + i);
+    if (what == 2 && i < v_dim) mine = ptx::load_l2(from + 2 * k_heads * k_dim + h * v_dim + i);
+    if (what == 3 && i < v_dim) mine = ptx::load_l2(z + (int64_t(row) * v_heads + h) * v_dim + i);
+    if (at == 32 * kWarps - 1) {
+      decay = __expf(rate * act::softplus::of(ptx::load_l2(a + int64_t(row) * v_heads + h) + bias));
+      beta = act::sigmoid::of(ptx::load_l2(b + int64_t(row) * v_heads + h));
+    }
+    if (what < 2) {
+      (what == 0 ? k : q)[i] = mine;
+      const float square = sum_lanes(mine * mine);
+      if (lane == 0) squares[what][warp % 4] = square;
+    }
+    if (what == 2) v[i] = mine;
+    if (what == 3) gate[i] = i < v_dim ? norm[i] * act::silu::of(mine) : 0;
+    __syncthreads();
+    const float fk = rsqrtf(squares[0][0] + squares[0][1] + squares[0][2] + squares[0][3] + l2_eps);
+    const float fq = rsqrtf(squares[1][0] + squares[1][1] + squares[1][2] + squares[1][3] + l2_eps) * q_scale;
+    const float4 kk = *reinterpret_cast<const float4*>(&k[4 * lane]), qq = *reinterpret_cast<const float4*>(&q[4 * lane]);  // raw
+    const float kq = sum_lanes(dot(kk, qq)) * fk * fq, g = decay;
+    // Lane 8j + half has row 4 half + j of the warp: what it writes to the state, and its output.
+    float square = 0;
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+      float sums[8];
+#pragma unroll
+      for (int j = 0; j < 4; j++) sums[2 * j] = dot(s[4 * half + j], kk), sums[2 * j + 1] = dot(s[4 * half + j], qq);
+      const float all = sum_lanes_of(sums);
+      const float sk = __shfl_sync(~0u, all, lane & ~4) * fk, sq = __shfl_sync(~0u, all, lane | 4) * fq;
+      const float d = beta * (v[kPer * warp + 4 * half + lane / 8] - g * sk);
+      if (lane % 8 == half) {
+        const int vr = kPer * warp + 4 * half + lane / 8;
+        const float o = g * sq + kq * d;
+        out[vr] = o;
+        square = vr < v_dim ? o * o : 0.0f;
+      }
+#pragma unroll
+      for (int j = 0; j < 4; j++) {
+        const float dj = __shfl_sync(~0u, d, 8 * j) * fk;
+        float4& x = s[4 * half + j];
+        x.x = g * x.x + kk.x * dj;
+        x.y = g * x.y + kk.y * dj;
+        x.z = g * x.z + kk.z * dj;
+        x.w = g * x.w + kk.w * dj;
+      }
+    }
+    square = sum_lanes(square);
+    if (lane == 0) out_squares[warp] = square;
+    __syncthreads();
+    if (what == 0 && i < v_dim) {
+      float n = 0;
+#pragma unroll
+      for (int j = 0; j < kWarps; j++) n += out_squares[j];
+      y[(int64_t(row) * v_heads + h) * v_dim + i] = out[i] * rsqrtf(n / float(v_dim) + eps) * gate[i];
+    }
+    if (++row >= end) break;
+    __syncthreads();
+  }
+  S = place();
+#pragma unroll
+  for (int j = 0; j < kPer; j++)
+    if (real && kPer * warp + j < v_dim) *reinterpret_cast<float4*>(S + j * k_dim) = s[j];
+}

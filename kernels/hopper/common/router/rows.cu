@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Family router, 1 to 8 rows: norm, the linear of the experts' logits (and of the shared expert's scale), softmax and the best
+// k, in one launch of one cluster. The normed rows are written too: the experts read them.
+//
+// Grid: one cluster of up to 8 blocks, which share the experts' weight rows. 256 threads, dynamic shared memory
+// 16832 + 4 H + 17408 per stage. Block 0 gathers the logits in its shared memory and chooses, a warp a row; the others write h.
+
+#include "../../../include/copy/row_stream.cuh"
+
+namespace {
+
+using stream::kTile;
+using stream::kWindow;
+
+constexpr int kMaxLogits = 520;  // experts and the shared expert's scale
+constexpr int kPerLane = 16;     // logits of a lane: up to 512 experts
+
+struct Source : stream::Walk {
+  const uint16_t *gate, *scale;  // [E, H], [1, H] or null
+  int lo, hi, E, H;
+  __device__ Source(const uint16_t* gate, const uint16_t* scale, int lo, int hi, int E, int H, int tiles)
+      : Walk{tiles, (H + kWindow - 1) / kWindow}, gate(gate), scale(scale), lo(lo), hi(hi), E(E), H(H) {}
+  __device__ __forceinline__ uint32_t bytes() const { return 2 * min(kWindow, H - w * kWindow); }
+  __device__ __forceinline__ const void* row(int r) const {
+    const int n = lo + t * kTile + r;
+    if (n >= hi) return nullptr;
+    return (n < E ? gate + int64_t(n) * H : scale) + w * kWindow;
+  }
+};
+
+struct Out {
+  stream::Shared* s;
+  uint32_t first;  // block 0's logits [rows, kMaxLogits]
+  int lo, hi, rows, H;
+  float eps;
+  __device__ __forceinline__ void begin(int, int) {}
+  __device__ __forceinline__ void emit(int t0, int n) {
+    const int per = n * kTile;
+    for (int at = threadIdx.x; at < per * rows; at += stream::kThreads) {
+      const int col = at / per, tile = at % per / kTile, r = at % kTile, row = lo + (t0 + tile) * kTile + r;
+      if (row < hi)
+        ptx::cluster_store(first + 4 * (col * kMaxLogits + row), stream::total(s, tile, r, col) * stream::norm_factor(s, col, H, eps));
+    }
+  }
+};
+
+// key orders floats as unsigned integers.
+__device__ __forceinline__ uint32_t key(float x) {
+  const uint32_t u = __float_as_uint(x);
+  return u & 0x80000000u ? ~u : u | 0x80000000u;
+}
+
+// choose finds a row's k best by softmax; a warp.
+__device__ __forceinline__ void choose(const float* logits, int E, int k, int renorm, float renorm_eps, float scale, int32_t* ids,
+                                       float* weights) {
+  const int lane = threadIdx.x & 31;
+  float v[kPerLane], top = -INFINITY;
+#pragma unroll
+  for (int i = 0; i < kPerLane; i++) {
+    const int e = lane + 32 * i;
+    v[i] = e < E ? logits[e] : -INFINITY;
+    top = fmaxf(top, v[i]);
+  }
+#pragma unroll
+  for (int d = 16; d; d /= 2) top = fmaxf(top, __shfl_xor_sync(~0u, top, d));
+  float sum = 0;
+#pragma unroll
+  for (int i = 0; i < kPerLane; i++) sum += __expf(v[i] - top);
+#pragma unroll
+  for (int d = 16; d; d /= 2) sum += __shfl_xor_sync(~0u, sum, d);
+
+  int id = 0;
+  float p = 0;
+  for (int j = 0; j < k; j++) {
+    float best = v[0];
+    int at = 0;
+#pragma unroll
+    for (int i = 1; i < kPerLane; i++)
+      if (v[i] > best) best = v[i], at = i;
+    const uint32_t mine = key(best), all = __reduce_max_sync(~0u, mine);
+    const uint32_t e = __reduce_min_sync(~0u, mine == all ? uint32_t(lane + 32 * at) : ~0u);
+    const float won = __shfl_sync(~0u, best, e & 31);
+    if (lane == j) id = e, p = __expf(won - top) / sum;
+#pragma unroll
+    for (int i = 0; i < kPerLane; i++)
+      if (e == uint32_t(lane + 32 * i)) v[i] = -INFINITY;
+  }
+  float all = lane < k ? p : 0;
+#pragma unroll
+  for (int d = 16; d; d /= 2) all += __shfl_xor_sync(~0u, all, d);
+  if (lane < k) {
+    ids[lane] = id;
+    weights[lane] = (renorm ? p / (all + renorm_eps) : p) * scale;
+  }
+}
+
+}  // namespace
+
+extern "C" __global__ void __launch_bounds__(stream::kThreads, 1)
+    norm_router_rows_bf16_softmax(const int32_t* __restrict__ head,
+                                  const float* __restrict__ x,         // [rows, H]
+                                  const float* __restrict__ norm,      // [H]
+                                  const uint16_t* __restrict__ gate,   // [E, H] bf16
+                                  const uint16_t* __restrict__ scale,  // [1, H] bf16 or null
+                                  float* __restrict__ h,               // [rows, H]
+                                  int32_t* __restrict__ ids,           // [rows, k]
+                                  float* __restrict__ weights,         // [rows, k]
+                                  float* __restrict__ shared_scale,    // [rows, 1] or null
+                                  int32_t E, int32_t H, int32_t k, float eps, int32_t plus_one, int32_t renorm, float renorm_eps,
+                                  float weight_scale) {
+  extern __shared__ __align__(128) unsigned char shared[];
+  __shared__ float logits[stream::kRows][kMaxLogits];
+  float* w = reinterpret_cast<float*>(shared + sizeof(stream::Shared));
+  stream::Ring ring = stream::start(shared, 4 * H);
+  const int all = E + (scale != nullptr), rows = head[0];
+  const stream::Share units((all + 7) / 8);
+  // A block without rows of its own takes some again, for the squares of x.
+  const int lo = min(units.lo, (all + 7) / 8 - 1) * 8, hi = min(max(units.hi * 8, lo + 8), all), tiles = (hi - lo + kTile - 1) / kTile;
+  Source src(gate, scale, lo, hi, E, H, tiles);
+  stream::fill_all(ring, src);
+  stream::norm_weights(w, norm, H, plus_one);
+  __syncthreads();
+  ptx::cluster_sync();  // block 0 runs, so its memory may be written
+  ptx::wait_for_predecessor();
+  Out out{ring.s, ptx::cluster_address(logits, 0), lo, hi, rows, H, eps};
+  stream::multiply_rows<true>(ring, src, out, tiles, rows, x, H, w, nullptr);
+  ptx::cluster_arrive();
+  const int others = gridDim.x - 1, rank = ptx::cluster_rank();
+  if (rank > 0 || others == 0) {
+    const int part = others ? rank - 1 : 0, parts = max(others, 1);
+    const int from = int64_t(part) * (H / 4) / parts, to = int64_t(part + 1) * (H / 4) / parts;
+    for (int r = 0; r < rows; r++) {
+      const float f = stream::norm_factor(ring.s, r, H, eps);
+      for (int i = from + threadIdx.x; i < to; i += stream::kThreads) {
+        const float4 v = ptx::load_l2(reinterpret_cast<const float4*>(x + int64_t(r) * H) + i), u = reinterpret_cast<const float4*>(w)[i];
+        reinterpret_cast<float4*>(h + int64_t(r) * H)[i] = make_float4(f * v.x * u.x, f * v.y * u.y, f * v.z * u.z, f * v.w * u.w);
+      }
+    }
+  }
+  ptx::cluster_wait();
+  if (rank > 0) return;
+  const int r = threadIdx.x / 32;
+  if (r >= rows) return;
+  choose(logits[r], E, k, renorm, renorm_eps, weight_scale, ids + r * k, weights + r * k);
+  if (scale && threadIdx.x % 32 == 0) shared_scale[r] = logits[r][E];
+}

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// The kernels as the tree has them, each file in a namespace of its own.
+#pragma once
+
+#include "../../kernels/include/copy/row_stream.cuh"
+#include "../../kernels/include/epilogue/act.cuh"
+
+namespace k_linear {
+#include "../../kernels/hopper/common/linear/rows.cu"
+#undef ENTRY
+}  // namespace k_linear
+namespace k_experts {
+#include "../../kernels/hopper/common/experts/rows.cu"
+#undef ENTRY
+}  // namespace k_experts
+namespace k_attention {
+#include "../../kernels/hopper/common/attention/decode.cu"
+#undef ENTRY
+}  // namespace k_attention
+namespace k_router {
+#include "../../kernels/hopper/common/router/rows.cu"
+}  // namespace k_router
+namespace k_recurrent {
+#include "../../kernels/hopper/common/recurrent/delta_rows.cu"
+}  // namespace k_recurrent

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Launches of the kernels as their manifests have them.
+#pragma once
+
+#include "kernels.cuh"
+#include "rig.cuh"
+
+namespace ops {
+
+inline size_t ring(int extra = 0) { return sizeof(stream::Shared) + extra + size_t(stream::kStage) * rig::stages; }
+
+inline rig::Config rows_of(int N, int extra = 0) { return {dim3(std::min(rig::sms, (N + 7) / 8)), stream::kThreads, ring(extra)}; }
+
+// Stack is up to four matrices of one x.
+struct Stack {
+  const uint16_t* w[4] = {};
+  const float* bias[4] = {};
+  float* y[4] = {};
+  int n[4] = {};
+  int rows() const { return n[0] + n[1] + n[2] + n[3]; }
+};
+
+inline void linear(const int32_t* head, const float* x, const uint16_t* w, const float* bias, float* y, int N, int K) {
+  rig::launch(k_linear::linear_rows_bf16, rows_of(N), head, x, w, bias, y, N, K);
+}
+inline void linear_add(const int32_t* head, const float* x, const uint16_t* w, const float* bias, float* y, int N, int K) {
+  rig::launch(k_linear::linear_add_rows_bf16, rows_of(N), head, x, w, bias, y, N, K);
+}
+inline void linear_n(const int32_t* head, const float* x, const Stack& s, int K) {
+  rig::launch(k_linear::linear_n_rows_bf16, rows_of(s.rows()), head, x, s.w[0], s.w[1], s.w[2], s.w[3], s.bias[0], s.bias[1], s.bias[2],
+              s.bias[3], s.y[0], s.y[1], s.y[2], s.y[3], s.n[0], s.n[1], s.n[2], s.n[3], K);
+}
+inline void norm_linear_n(const int32_t* head, const float* x, const float* norm, const Stack& s, int K, float eps, int plus_one) {
+  rig::launch(k_linear::norm_linear_n_rows_bf16, rows_of(s.rows(), 4 * K), head, x, norm, s.w[0], s.w[1], s.w[2], s.w[3], s.bias[0],
+              s.bias[1], s.bias[2], s.bias[3], s.y[0], s.y[1], s.y[2], s.y[3], s.n[0], s.n[1], s.n[2], s.n[3], K, eps, plus_one);
+}
+
+// Step is the step block on the device.
+struct Step {
+  int32_t *head, *positions, *row_seq, *slots, *cu_rows, *block_table, *state_slot, *fresh, *out_rows;
+  int pages;  // stride of block_table
+};
+
+inline void norm_linear_conv(const Step& st, const float* x, const float* norm, const Stack& s, const float* conv, float* state, int K,
+                             float eps, int plus_one) {
+  rig::launch(k_linear::norm_linear_conv_rows_bf16, rows_of(s.rows(), 4 * K), st.head, st.row_seq, st.cu_rows, st.state_slot, st.fresh, x,
+              norm, s.w[0], s.w[1], s.w[2], s.w[3], conv, state, s.y[0], s.y[1], s.y[2], s.y[3], s.n[0], s.n[1], s.n[2], s.n[3], K, eps,
+              plus_one);
+}
+inline void logits(const Step& st, const float* x, const float* norm, const uint16_t* w, float* y, int N, int K, float eps, int plus_one) {
+  rig::launch(k_linear::norm_linear_outs_bf16, rows_of(N, 4 * K), st.head, x, st.out_rows, norm, w, nullptr, y, N, K, eps, plus_one);
+}
+inline void glu(const int32_t* head, const float* x, const uint16_t* g, const uint16_t* u, float* y, int N, int K) {
+  rig::launch(k_linear::linear_glu_rows_bf16_silu, rows_of(N), head, x, g, u, y, N, K);
+}
+inline void norm_glu(const int32_t* head, const float* x, const float* norm, const uint16_t* g, const uint16_t* u, float* y, int N, int K,
+                     float eps, int plus_one) {
+  rig::launch(k_linear::norm_linear_glu_rows_bf16_silu, rows_of(N, 4 * K), head, x, norm, g, u, y, N, K, eps, plus_one);
+}
+
+struct Moe {
+  const uint16_t *gate, *scale;                 // router [E, H]; shared expert's gate [1, H] or null
+  const uint16_t *gate_up, *down;               // [E, 2I, H], [E, H, I]
+  const uint16_t *sgate, *sup, *sdown;          // shared expert or null
+  const float* norm;
+  int E, I, S, H, k;
+};
+inline void router(const int32_t* head, const float* x, const Moe& m, float* h, int32_t* ids, float* weights, float* scale, float eps,
+                   int plus_one) {
+  const int cluster = 8;
+  rig::launch(k_router::norm_router_rows_bf16_softmax, rig::Config{dim3(cluster), stream::kThreads, ring(4 * m.H), cluster}, head, x, m.norm,
+              m.gate, m.scale, h, ids, weights, scale, m.E, m.H, m.k, eps, plus_one, 1, 0.0f, 1.0f);
+}
+inline void experts_add(const int32_t* head, const float* h, const int32_t* ids, const float* weights, const float* scale, const Moe& m,
+                        float* y) {
+  rig::launch(k_experts::experts_add_rows_bf16_silu, rig::Config{dim3(rig::sms), stream::kThreads, ring()}, head, h, ids, weights, m.gate_up,
+              m.down, scale, m.sgate, m.sup, m.sdown, y, m.E, m.I, m.S, m.H, m.k);
+}
+
+struct Heads {
+  int heads, kv, hd, rot, gated;
+};
+inline int attention_cluster = 8;
+inline void attention(const Step& st, int rows, const Heads& h, const float* q, const float* k, const float* v, const float* qn,
+                      const float* kn, const float* angles, uint16_t* kp, uint16_t* vp, float* y, float eps, int plus_one, int window = 0) {
+  const int group = h.heads / h.kv, tiles = h.kv * ((group + 7) / 8), c = attention_cluster;
+  const int splits = c * std::max(1, 2 * rig::sms / (c * tiles * rows));
+  auto go = [&](auto kernel, int warps, size_t shared) {
+    rig::launch(kernel, rig::Config{dim3(splits, tiles, rows), 32 * warps, shared, c}, st.head, st.positions, st.row_seq, st.cu_rows,
+                st.block_table, st.slots, q, k, v, qn, kn, angles, kp, vp, y, h.heads, h.kv, h.rot, 16, st.pages, h.gated, window, plus_one,
+                eps, float(1 / std::sqrt(double(h.hd))), 0.0f);
+  };
+  if (h.hd == 64) go(k_attention::attention_step_bf16_64_half, 8, sizeof(k_attention::Shared<64, 8>));
+  if (h.hd == 128) go(k_attention::attention_step_bf16_128_half, 4, sizeof(k_attention::Shared<128, 4>));
+  if (h.hd == 256) go(k_attention::attention_step_bf16_256_half, 4, sizeof(k_attention::Shared<256, 4>));
+}
+
+struct Delta {
+  int k_heads, v_heads, k_dim, v_dim;
+  int channels() const { return 2 * k_heads * k_dim + v_heads * v_dim; }
+  int values() const { return v_heads * v_dim; }
+};
+inline void delta(const Step& st, int seqs, const Delta& d, const float* qkv, const float* a, const float* b, const float* z, const float* a_log,
+                  const float* dt, const float* norm, float* state, float* y, float eps) {
+  rig::launch(k_recurrent::delta_step_rows, rig::Config{dim3(d.v_heads, seqs), 512}, st.head, st.cu_rows, st.state_slot, st.fresh, qkv, a, b, z,
+              a_log, dt, norm, state, y, d.k_heads, d.v_heads, d.k_dim, d.v_dim, float(1 / std::sqrt(double(d.k_dim))), 1e-6f, eps);
+}
+
+// --------------------------------------------------------------------------------------------- the small ones of a step
+
+__global__ void embed(const int32_t* tokens, const uint16_t* w, float* x, int H) {
+  const int r = blockIdx.y, i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < H) x[int64_t(r) * H + i] = __uint_as_float(uint32_t(w[int64_t(tokens[r]) * H + i]) << 16);
+}
+__global__ void rope_angles(const int32_t* positions, float* y, int half, float base) {
+  const int r = blockIdx.x, i = threadIdx.x;
+  if (i >= half) return;
+  const float f = float(positions[r]) * float(pow(double(base), -double(i) / half));
+  y[r * 2 * half + i] = float(cos(double(f)));
+  y[r * 2 * half + half + i] = float(sin(double(f)));
+}
+// Greedy choice: block b of a row has a part; the last of a row to come decides.
+__device__ unsigned long long best[8][64];
+__device__ unsigned came[8];
+__global__ void argmax(const float* logits, int32_t* token, int V) {
+  ptx::start_successor();
+  ptx::wait_for_predecessor();
+  __shared__ unsigned long long s[32];
+  const int r = blockIdx.y, tid = threadIdx.x;
+  unsigned long long top = 0;
+  for (int i = (blockIdx.x * blockDim.x + tid) * 4; i < V; i += gridDim.x * blockDim.x * 4) {
+    const float4 v = ptx::load_l2(reinterpret_cast<const float4*>(logits + int64_t(r) * V + i));
+    const float w[4] = {v.x, v.y, v.z, v.w};
+    for (int j = 0; j < 4; j++) {
+      uint32_t u = __float_as_uint(w[j]);
+      u = u >> 31 ? ~u : u | 0x80000000u;
+      top = max(top, (unsigned long long)u << 32 | (0xffffffffu - (i + j)));
+    }
+  }
+  for (int d = 16; d; d /= 2) top = max(top, __shfl_xor_sync(~0u, top, d));
+  if (tid % 32 == 0) s[tid / 32] = top;
+  __syncthreads();
+  if (tid == 0) {
+    for (int i = 1; i < int(blockDim.x) / 32; i++) top = max(top, s[i]);
+    best[r][blockIdx.x] = top;
+    __threadfence();
+    if (ptx::add_release(&came[r], 1) == gridDim.x - 1) {
+      came[r] = 0;
+      for (int i = 0; i < int(gridDim.x); i++) top = max(top, *(volatile unsigned long long*)&best[r][i]);
+      token[r] = int32_t(0xffffffffu - uint32_t(top));
+    }
+  }
+}
+__global__ void nothing() {
+  ptx::start_successor();
+  ptx::wait_for_predecessor();
+}
+
+}  // namespace ops
