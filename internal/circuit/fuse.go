@@ -37,6 +37,7 @@ type fuser struct {
 
 	refused map[int]error // of nodes: why a kernel that would match does not take the arrays
 	readers [][]int       // of each edge: nodes
+	touch   map[int][]int // of each state: nodes
 	writer  []int         // of each edge
 	after   [][]int       // of each node: nodes that must come after it
 	groupOf []int         // of each node; -1 none yet
@@ -46,7 +47,7 @@ type fuser struct {
 // fuse is greedy: rules by priority, places in execution order. Every node ends in exactly one group.
 func fuse(in *Instance, rules []*Rule, settings map[string]string, found []stored, o Options) ([]*group, error) {
 	f := &fuser{in: in, rules: rules, settings: settings, o: o, found: found, refused: map[int]error{}, readers: make([][]int, len(in.Edges)),
-		writer: make([]int, len(in.Edges)), after: make([][]int, len(in.Nodes)), groupOf: make([]int, len(in.Nodes))}
+		touch: map[int][]int{}, writer: make([]int, len(in.Edges)), after: make([][]int, len(in.Nodes)), groupOf: make([]int, len(in.Nodes))}
 	for i, n := range in.Nodes {
 		f.groupOf[i] = -1
 		for _, e := range n.In {
@@ -54,6 +55,9 @@ func fuse(in *Instance, rules []*Rule, settings map[string]string, found []store
 		}
 		for _, e := range n.Out {
 			f.writer[e] = i
+		}
+		for _, s := range n.States {
+			f.touch[s] = append(f.touch[s], i)
 		}
 	}
 	if err := f.dependencies(); err != nil {
@@ -199,16 +203,21 @@ func (m *match) extend(k int, candidates []int, vars binding) bool {
 	return false
 }
 
-// candidates are nodes that touch an edge that line k shares with earlier ones.
+// candidates are nodes that touch an edge or state that line k shares with earlier ones, by what leaves the fewest.
 func (m *match) candidates(k int, vars binding) []int {
-	for _, v := range m.pattern[k].in {
-		if e, ok := vars.edges[v]; ok {
-			return m.f.readers[e]
-		}
-	}
 	for _, v := range m.pattern[k].out {
 		if e, ok := vars.edges[v]; ok {
 			return []int{m.f.writer[e]}
+		}
+	}
+	for _, v := range m.pattern[k].states {
+		if s, ok := vars.states[v]; ok {
+			return m.f.touch[s]
+		}
+	}
+	for _, v := range m.pattern[k].in {
+		if e, ok := vars.edges[v]; ok {
+			return m.f.readers[e]
 		}
 	}
 	return nil
@@ -314,11 +323,14 @@ func (m *match) takes(vars binding) error {
 			return fmt.Errorf("kernel %s: argument %s is of type %v, %s of %v", k.Name, a.Name, d, a.Like, like)
 		}
 	}
-	if len(k.Where) == 0 {
+	if len(k.Where) == 0 && !m.rule.demands {
 		return nil
 	}
 	env, err := g.env(m.f.in, m.f.o, m.f.found)
 	if err != nil {
+		return err
+	}
+	if err := m.demands(env); err != nil {
 		return err
 	}
 	for _, c := range k.Where {
@@ -370,7 +382,7 @@ func (g *group) array(in *Instance, o Options, found []stored, a *kernel.Arg) (x
 
 // env binds the names of the kernel's shapes.
 func (g *group) env(in *Instance, o Options, found []stored) (*kernel.Env, error) {
-	env := kernel.NewEnv(nil)
+	env := kernel.NewEnv(map[string]int64{"page_size": o.Limits.PageSize, "pages": o.Limits.Pages})
 	for name, size := range map[string]int64{plan.Rows: o.Limits.Rows, plan.Seqs: o.Limits.Seqs, plan.Outs: o.Limits.Outs} {
 		env.Sizes[name], env.Names[name] = size, name
 	}
@@ -388,6 +400,7 @@ func (g *group) env(in *Instance, o Options, found []stored) (*kernel.Env, error
 			}
 		}
 	}
+	g.rule.kernel.BindAbsent(env)
 	return env, nil
 }
 
@@ -430,44 +443,6 @@ func (f *fuser) cyclic(nodes []int) bool {
 		push(unit)
 	}
 	return false
-}
-
-// launchAttrs are the kernel's attributes, taken from the ops' attributes of the same name. It is not ok if ops disagree, if
-// the kernel does not take a value, or if an op has an attribute that the kernel does not know at other than its default.
-func launchAttrs(r *Rule, in *Instance, nodes []int) ([]plan.Attr, bool) {
-	var out []plan.Attr
-	for _, ka := range r.kernel.Attrs {
-		if r.Repeat != nil && r.Repeat.Count == ka.Name {
-			out = append(out, plan.Attr{Name: ka.Name, Kind: plan.IntAttr, Int: int64(len(nodes))})
-			continue
-		}
-		var got *plan.Attr
-		for _, n := range nodes {
-			a := in.Nodes[n].attr(ka.Name)
-			if a == nil {
-				continue
-			}
-			if got != nil && *got != *a {
-				return nil, false
-			}
-			got = a
-		}
-		if got == nil || len(ka.Values) > 0 && !slices.Contains(ka.Values, got.Str) {
-			return nil, false
-		}
-		out = append(out, *got)
-	}
-	for _, n := range nodes {
-		for _, a := range in.Nodes[n].Attrs {
-			if r.kernel.Attr(a.Name) != nil {
-				continue
-			}
-			if d, ok := in.Nodes[n].Op.attr(a.Name).value(); !ok || d != a {
-				return nil, false
-			}
-		}
-	}
-	return out, true
 }
 
 // schedule orders the groups: dependencies first, then the place of their last node.

@@ -168,6 +168,24 @@ func (lib *Library) For(t *kernel.Target) *Library {
 	return &out
 }
 
+// Carrying is the library without a class's rules whose kernels' code is not there, and the names of those kernels. What they
+// would compute is left to the rules behind them.
+func (lib *Library) Carrying(class string, has func(module string) bool) (*Library, []string) {
+	out := *lib
+	out.Rules = maps.Clone(lib.Rules)
+	out.Rules[class] = nil
+	var lacking []string
+	for _, r := range lib.Rules[class] {
+		if !slices.ContainsFunc(r.kernel.Modules(), func(m string) bool { return !has(m) }) {
+			out.Rules[class] = append(out.Rules[class], r)
+		} else if !slices.Contains(lacking, r.Kernel) {
+			lacking = append(lacking, r.Kernel)
+		}
+	}
+	slices.Sort(lacking)
+	return &out, lacking
+}
+
 func glob(fsys fs.FS, pattern string) []string {
 	names, _ := fs.Glob(fsys, pattern)
 	slices.Sort(names)

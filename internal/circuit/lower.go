@@ -58,7 +58,7 @@ func (in *Instance) LowerWired(lib *Library, cat Catalog, o Options) (*plan.Plan
 		return nil, nil, err
 	}
 	in = in.withPolicy(found, o.Compute)
-	settings := map[string]string{"fuse": "on"}
+	settings := map[string]string{"fuse": "on", "compute": o.Compute}
 	if o.NoFusion {
 		settings["fuse"] = "off"
 	}
@@ -279,7 +279,7 @@ func (g *group) arg(v string) *kernel.Arg {
 // reads says whether a variable is an input of the group.
 func (g *group) reads(v string) bool {
 	read := false
-	for _, n := range g.rule.patterns[len(g.nodes)/len(g.rule.Match)] {
+	for _, n := range g.rule.lines(len(g.nodes)) {
 		if slices.Contains(n.out, v) {
 			return false
 		}
@@ -290,7 +290,7 @@ func (g *group) reads(v string) bool {
 
 // output is the edge that a kernel's argument writes.
 func (g *group) output(arg string) (int, bool) {
-	for _, n := range g.rule.patterns[len(g.nodes)/len(g.rule.Match)] {
+	for _, n := range g.rule.lines(len(g.nodes)) {
 		for _, v := range n.out {
 			b, bound := g.rule.Bind[v]
 			if bound && b == arg || !bound && v == arg {

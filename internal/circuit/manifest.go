@@ -29,7 +29,7 @@ func checkManifest(p *plan.Plan, class *kernel.Class) error {
 }
 
 func checkLaunch(p *plan.Plan, l *plan.Launch, k *kernel.Kernel) error {
-	env := kernel.NewEnv(nil)
+	env := kernel.NewEnv(map[string]int64{"page_size": p.Limits.PageSize, "pages": p.Limits.Pages})
 	for name, size := range map[string]int64{plan.Rows: p.Limits.Rows, plan.Seqs: p.Limits.Seqs, plan.Outs: p.Limits.Outs} {
 		env.Sizes[name], env.Names[name] = size, name
 	}
@@ -62,7 +62,7 @@ func checkLaunch(p *plan.Plan, l *plan.Launch, k *kernel.Kernel) error {
 		}
 		arrays = append(arrays, kernel.Array{Arg: m, Axes: fromPlanAxes(axes)})
 	}
-	if err := env.Unify(arrays); err != nil {
+	if err := env.Unify(k, arrays); err != nil {
 		return err
 	}
 	for _, c := range k.Where {

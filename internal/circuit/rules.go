@@ -19,11 +19,14 @@ import (
 //	match = ["d = linear(x)", "y2 = add(y, d)"]
 //	bind  = { y2 = "y" }
 //
-// Each line is a node: outputs = op(inputs…, port=variable…). Weights, constants and states that are not named are
+// Each line is a node: outputs = op(inputs…, name=value…). Weights, constants and states that are not named are
 // variables of their port's name; port=- demands that there is none, and stands for an optional weight that is not named and
 // no argument of the kernel. A variable that is an argument of the kernel is bound to it; bind names the argument of an output
 // that overwrites an input. Every other output stays inside the group, so all its readers must be in it. With repeat, # in a
 // line is the number of the copy, from 0.
+//
+// An op's attribute is the kernel's attribute of that name. A line may name another one, attr=name; demand its default, attr=-,
+// a word, act=silu, or an integer over the kernel's axes and attributes, group=K. attrs gives attributes that no op has.
 type Rule struct {
 	Name      string            `toml:"name"`
 	Kernel    string            `toml:"kernel"`
@@ -35,9 +38,11 @@ type Rule struct {
 	Rows      *RowRange         `toml:"rows"` // of the plan's bucket
 	Match     []string          `toml:"match"`
 	Bind      map[string]string `toml:"bind"`
+	Attrs     map[string]any    `toml:"attrs"` // of the kernel: integers, numbers, words
 	Repeat    *Repeat           `toml:"repeat"`
 
 	kernel   *kernel.Kernel
+	demands  bool                  // some line demands an integer
 	patterns map[int][]patternNode // by number of copies; 1 without repeat
 }
 
@@ -61,6 +66,7 @@ type patternNode struct {
 	weights []string // "-" none may be
 	consts  []string
 	states  []string
+	attrs   map[string]string // what the line says of attributes
 }
 
 // loadRules reads a class's rules, its own before its ancestors'; a name that is there already is overridden.
@@ -160,12 +166,14 @@ func (r *Rule) checkArgs(nodes []patternNode) error {
 	reads, writes, given := map[string]bool{}, map[string]bool{}, map[string]bool{}
 	weights, consts, states := map[string]bool{}, map[string]bool{}, map[string]bool{}
 	for _, n := range nodes {
+		mark(given, n.out)
+	}
+	for _, n := range nodes {
 		for _, v := range n.in {
 			if !given[v] {
 				reads[v] = true
 			}
 		}
-		mark(given, n.out)
 		for _, v := range n.out {
 			if b, ok := r.Bind[v]; ok {
 				v = b
@@ -203,16 +211,7 @@ func (r *Rule) checkArgs(nodes []patternNode) error {
 			return fmt.Errorf("weight %s is no argument of kernel %s", v, r.Kernel)
 		}
 	}
-	for _, a := range r.kernel.Attrs {
-		ok := r.Repeat != nil && r.Repeat.Count == a.Name
-		for _, n := range nodes {
-			ok = ok || n.op.attr(a.Name) != nil
-		}
-		if !ok {
-			return fmt.Errorf("attribute %s of kernel %s is an attribute of no op", a.Name, r.Kernel)
-		}
-	}
-	return nil
+	return r.checkAttrs(nodes)
 }
 
 func mark(set map[string]bool, names []string) {
@@ -257,6 +256,15 @@ func parsePattern(line string, k *kernel.Kernel) (patternNode, error) {
 		return vars
 	}
 	n.weights, n.consts, n.states = fill(n.op.weights), fill(n.op.consts), fill(n.op.states)
+	for name, v := range named {
+		if n.op.attr(name) != nil {
+			if n.attrs == nil {
+				n.attrs = map[string]string{}
+			}
+			n.attrs[name] = v
+			delete(named, name)
+		}
+	}
 	if len(n.in) != len(n.op.in) || len(n.out) != len(n.op.out) || len(named) > 0 {
 		return n, fmt.Errorf("the op is %s", n.op.Signature())
 	}

@@ -6,8 +6,11 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"os"
+	"strings"
 
 	"github.com/metrale/metrale/internal/gpu"
+	"github.com/metrale/metrale/internal/gpu/cuda"
 	"github.com/metrale/metrale/internal/kernel"
 	"github.com/metrale/metrale/internal/modelconf"
 	"github.com/metrale/metrale/kernels"
@@ -37,6 +40,13 @@ func (c *checkpoint) target(dev gpu.Device, f *deviceFlags, log io.Writer, names
 		}
 	}
 	c.kernels, c.library = t, c.library.For(t)
+	if f.modules != "" {
+		var lacking []string
+		c.library, lacking = c.library.Carrying(class, func(module string) bool { return cuda.Carries(os.DirFS(f.modules), module) })
+		if len(lacking) > 0 {
+			fmt.Fprintf(log, "met: kernels whose code %s lacks are not used: %s\n", f.modules, strings.Join(lacking, ", "))
+		}
+	}
 	return nil
 }
 

@@ -64,7 +64,10 @@ func newStepBlock(dev gpu.Device, alloc func(string, int64) (gpu.Buffer, error),
 			add(f.name, f.axes...)
 		}
 	}
-	add("block_table", seqs, plan.Axis{Name: "pages", Size: l.Pages}) // last: only the rows of a step's sequences are sent
+	add("block_table", seqs, plan.Axis{Name: "pages", Size: l.Pages}) // last of what is sent: only the rows of a step's sequences are
+	if uses["meet"] {
+		add("meet", plan.Axis{Name: "meet", Size: 2048})
+	}
 	var err error
 	if b.buf, err = alloc("step", size); err != nil {
 		return nil, err

@@ -135,9 +135,9 @@ func (k *Kernel) Param(text string) (LaunchParam, error) {
 	case typed && kind == "count":
 		return LaunchParam{Kind: CountParam, Axis: rest}, k.checkCount(rest)
 	case typed && kind == "i32":
-		return LaunchParam{Kind: IntParam, Expr: rest}, k.checkExpr(rest)
+		return LaunchParam{Kind: IntParam, Expr: rest}, k.CheckExpr(rest)
 	case typed && kind == "i64":
-		return LaunchParam{Kind: LongParam, Expr: rest}, k.checkExpr(rest)
+		return LaunchParam{Kind: LongParam, Expr: rest}, k.CheckExpr(rest)
 	case typed && kind == "tmap":
 		return k.mapParam(rest)
 	case typed:
@@ -150,7 +150,7 @@ func (k *Kernel) Param(text string) (LaunchParam, error) {
 	} else if a != nil && a.Type == "str" {
 		return LaunchParam{}, fmt.Errorf("parameter %q: a string attribute chooses the entry and is not passed", text)
 	}
-	return LaunchParam{Kind: IntParam, Expr: text}, k.checkExpr(text)
+	return LaunchParam{Kind: IntParam, Expr: text}, k.CheckExpr(text)
 }
 
 func (k *Kernel) mapParam(text string) (LaunchParam, error) {
@@ -169,7 +169,7 @@ func (k *Kernel) mapParam(text string) (LaunchParam, error) {
 		return p, fmt.Errorf("parameter %q: a box of %d extents over %d axes", "tmap:"+text, len(p.Box), len(k.Arg(p.Arg).Shape))
 	}
 	for _, b := range p.Box {
-		if err := k.checkExpr(b); err != nil {
+		if err := k.CheckExpr(b); err != nil {
 			return p, err
 		}
 	}
@@ -182,7 +182,7 @@ func (k *Kernel) checkLaunch() error {
 		left, _, right, err := splitCondition(c)
 		for _, x := range []string{left, right} {
 			if err == nil {
-				err = k.checkExpr(x)
+				err = k.CheckExpr(x)
 			}
 		}
 		if err != nil {
@@ -243,7 +243,7 @@ func (k *Kernel) checkOne(l *Launch, at string, passed map[string]bool) error {
 		return fail("grid", fmt.Errorf("a grid has 1 to 3 extents and clusters of 1 to 16 blocks"))
 	}
 	for i, x := range l.Expressions() {
-		if err := k.checkExpr(x); err != nil {
+		if err := k.CheckExpr(x); err != nil {
 			return fail([]string{"grid", "grid", "grid", "block", "shared"}[i], err)
 		}
 	}
@@ -274,11 +274,11 @@ func (k *Kernel) checkPlaceholder(name string) (string, error) {
 	if a := k.Attr(name); a != nil && a.Type != "float" {
 		return "1", nil
 	}
-	return "1", k.checkExpr(name)
+	return "1", k.CheckExpr(name)
 }
 
-// checkExpr makes sure that an expression parses and that all its names can be bound.
-func (k *Kernel) checkExpr(expr string) error {
+// CheckExpr makes sure that an expression parses and that all its names can be bound.
+func (k *Kernel) CheckExpr(expr string) error {
 	names, err := tensor.Names(expr)
 	if err != nil {
 		return err

@@ -20,6 +20,16 @@ type symbol struct {
 	module, entry string
 }
 
+// Modules are those that the kernel's launches name; {n} stands for a number.
+func (k *Kernel) Modules() (names []string) {
+	for _, s := range k.symbols() {
+		if !slices.Contains(names, s.module) {
+			names = append(names, s.module)
+		}
+	}
+	return names
+}
+
 // symbols lists what the launches of a kernel can name: one for each combination of listed values.
 func (k *Kernel) symbols() (out []symbol) {
 	for i, l := range k.Launches() {

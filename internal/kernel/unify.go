@@ -83,13 +83,25 @@ type Array struct {
 	Axes []Axis
 }
 
+// BindAbsent makes axes that only absent arguments have 0.
+func (k *Kernel) BindAbsent(e *Env) {
+	for i := range k.Args {
+		for _, p := range k.Args[i].Shape {
+			if _, ok := e.Sizes[p]; !ok && k.Args[i].Optional && isName(p) {
+				e.Sizes[p] = 0
+			}
+		}
+	}
+}
+
 // Unify matches a launch's arrays with the shapes of its kernel: names first, then expressions.
-func (e *Env) Unify(arrays []Array) error {
+func (e *Env) Unify(k *Kernel, arrays []Array) error {
 	for _, a := range arrays {
 		if err := e.Bind(a.Arg.Shape, a.Axes); err != nil {
 			return fmt.Errorf("argument %s %w", a.Arg.Name, err)
 		}
 	}
+	k.BindAbsent(e)
 	for _, a := range arrays {
 		if err := e.Check(a.Arg.Shape, a.Axes); err != nil {
 			return fmt.Errorf("argument %s: %w", a.Arg.Name, err)

@@ -14,7 +14,7 @@
 //  6. A model has a plan for each of its parts: the decoder, and where there are such a draft head and a vision tower. They
 //     share weights, state by name, and arrays outside the arena through ports.
 //
-// The step block is what the host writes before each step; kernels read it from the device:
+// The step block is what the host writes before each step, meet excepted; kernels read it from the device:
 //
 //	head         i32[8]               rows, seqs, outs, 0 …
 //	tokens       i32[rows]            token of each row
@@ -30,6 +30,7 @@
 //	hidden_row   i32[rows]            row of the hidden port that the row of a draft head continues
 //	coords       i32[rows, 3]         place for rotation along several axes: time, height, width
 //	grids        i32[seqs, 3]         of an image: frames, rows and columns of patches
+//	meet         i32[2048]            counters by which blocks of a launch find each other; the host writes 0, once
 //
 // Fields that a part's plans do not name are not written. In a vision tower, rows are patches, sequences are images, and outs
 // are the embeddings that they give, each of merge*merge consecutive patches.

@@ -12,7 +12,7 @@ import (
 )
 
 // StepFields are the fields of the step block; see the package's doc.
-var StepFields = []string{"head", "tokens", "positions", "row_seq", "slots", "cu_rows", "block_table", "state_slot", "fresh", "out_rows", "feature_row", "hidden_row", "coords", "grids"}
+var StepFields = []string{"head", "tokens", "positions", "row_seq", "slots", "cu_rows", "block_table", "state_slot", "fresh", "out_rows", "feature_row", "hidden_row", "coords", "grids", "meet"}
 
 // arenaAlign is the alignment of buffers in bytes.
 const arenaAlign = 64

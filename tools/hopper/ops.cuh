@@ -35,6 +35,18 @@ inline void norm_linear_n(const int32_t* head, const float* x, const float* norm
               s.bias[1], s.bias[2], s.bias[3], s.y[0], s.y[1], s.y[2], s.y[3], s.n[0], s.n[1], s.n[2], s.n[3], K, eps, plus_one);
 }
 
+// meet and scratch are what a plan would give: counters, zero at first, and memory of a launch.
+inline uint32_t* meet() {
+  static uint32_t* p = nullptr;
+  if (!p) OK(cudaMalloc(&p, 2048 * 4)), OK(cudaMemset(p, 0, 2048 * 4));
+  return p;
+}
+inline float* scratch() {
+  static float* p = nullptr;
+  if (!p) OK(cudaMalloc(&p, 4 << 20));
+  return p;
+}
+
 // Step is the step block on the device.
 struct Step {
   int32_t *head, *positions, *row_seq, *slots, *cu_rows, *block_table, *state_slot, *fresh, *out_rows;
@@ -74,7 +86,7 @@ inline void router(const int32_t* head, const float* x, const Moe& m, float* h, 
 inline void experts_add(const int32_t* head, const float* h, const int32_t* ids, const float* weights, const float* scale, const Moe& m,
                         float* y) {
   rig::launch(k_experts::experts_add_rows_bf16_silu, rig::Config{dim3(rig::sms), stream::kThreads, ring()}, head, h, ids, weights, m.gate_up,
-              m.down, scale, m.sgate, m.sup, m.sdown, y, m.E, m.I, m.S, m.H, m.k);
+              m.down, scale, m.sgate, m.sup, m.sdown, y, m.E, m.I, m.S, m.H, m.k, scratch(), meet());
 }
 
 struct Heads {
@@ -88,7 +100,7 @@ inline void attention(const Step& st, int rows, const Heads& h, const float* q, 
   auto go = [&](auto kernel, int warps, size_t shared) {
     rig::launch(kernel, rig::Config{dim3(splits, tiles, rows), 32 * warps, shared, c}, st.head, st.positions, st.row_seq, st.cu_rows,
                 st.block_table, st.slots, q, k, v, qn, kn, angles, kp, vp, y, h.heads, h.kv, h.rot, 16, st.pages, h.gated, window, plus_one,
-                eps, float(1 / std::sqrt(double(h.hd))), 0.0f);
+                eps, float(1 / std::sqrt(double(h.hd))), 0.0f, scratch(), reinterpret_cast<float2*>(scratch() + 64 * 8 * 256), meet());
   };
   if (h.hd == 64) go(k_attention::attention_step_bf16_64_half, 8, sizeof(k_attention::Shared<64, 8>));
   if (h.hd == 128) go(k_attention::attention_step_bf16_128_half, 4, sizeof(k_attention::Shared<128, 4>));

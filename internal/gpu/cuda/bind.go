@@ -45,8 +45,10 @@ type launch struct {
 	values  []byte           // the parameters' values, each aligned
 	params  []unsafe.Pointer // to each value
 	buffers []*buffer
-	args    string // arguments, for errors
-	next    *launch
+	// programmatic says that the last attribute lets the launch begin before its predecessor has ended.
+	programmatic bool
+	args         string // arguments, for errors
+	next         *launch
 }
 
 // binding is a launch in preparation.
@@ -175,7 +177,7 @@ func (b *binding) unify() error {
 			return fmt.Errorf("argument %s is missing", m.Name)
 		}
 	}
-	if err := b.env.Unify(arrays); err != nil {
+	if err := b.env.Unify(b.k, arrays); err != nil {
 		return err
 	}
 	for name, v := range map[string]int64{"page_size": b.Limits.PageSize, "pages": b.Limits.Pages, "sms": int64(b.dev.found.Multiprocessors)} {
@@ -324,6 +326,7 @@ func (b *binding) configure(f *function, grid []string) error {
 	if b.decl.PDL {
 		l.attrs[l.config.numAttrs] = launchAttr{id: launchPDL, value: [16]uint32{1}}
 		l.config.numAttrs++
+		l.programmatic = true
 	}
 	l.config.attrs = unsafe.Pointer(&l.attrs)
 	return nil

@@ -36,6 +36,7 @@ func (d *Device) Alloc(name string, bytes int64) (gpu.Buffer, error) {
 		return nil, err
 	}
 	// Weights come on another stream: it waits for the zeroes.
+	d.plain = true
 	r = d.drv.do(cuMemsetD8Async, b.ptr, 0, uintptr(max(bytes, 1)), d.stream)
 	if r == success {
 		r = d.drv.do(cuEventRecord, d.zeroed, d.stream)
@@ -77,6 +78,7 @@ func (b *buffer) copy(off int64, host []byte, up bool) error {
 		}
 	}
 	p := d.bounce
+	d.plain = true
 	for len(host) > 0 {
 		n := min(len(host), bounceBytes)
 		var r result
@@ -176,6 +178,7 @@ func (p *pinned) Upload(dst gpu.Buffer, off, n int64) error {
 	if err != nil {
 		return err
 	}
+	d.plain = true
 	a := append(d.args[:0], b.ptr+uintptr(off), p.addr, uintptr(n), d.stream)
 	if r := d.drv.call(cuMemcpyHtoDAsync, a); r != success {
 		return d.check(r, "uploading "+p.name)
@@ -192,6 +195,7 @@ func (p *pinned) Download(src gpu.Buffer, off, n int64) error {
 	if err != nil {
 		return err
 	}
+	d.plain = true
 	a := append(d.args[:0], p.addr, b.ptr+uintptr(off), uintptr(n), d.stream)
 	if r := d.drv.call(cuMemcpyDtoHAsync, a); r != success {
 		return d.check(r, "downloading "+p.name)

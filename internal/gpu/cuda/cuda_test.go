@@ -83,13 +83,18 @@ func TestALaunchPassesWhatTheManifestSays(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := d.Launch(l); err != nil {
-		t.Fatal(err)
+	for range 2 {
+		if err := d.Launch(l); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if err := d.Sync(); err != nil {
 		t.Fatal(err)
 	}
-	s := f.started[0]
+	if first := f.started[0].attrs; len(first) != 1 || first[0].id != launchCluster {
+		t.Errorf("the launch behind copies has attributes %+v, want no programmatic start", first)
+	}
+	s := f.started[2]
 	if s.kernel != "linear_bf16_f32_fast_4" || s.config.grid != [3]uint32{6, 8, 3} || s.config.block != [3]uint32{256, 1, 1} || s.config.shared != 2048 || s.config.stream != d.stream {
 		t.Errorf("%s %+v", s.kernel, s.config)
 	}
@@ -109,7 +114,7 @@ func TestALaunchPassesWhatTheManifestSays(t *testing.T) {
 		t.Errorf("tensor map %v, want %v", f.maps[0], want)
 	}
 	// The kernel's second launch follows, and finds the step's counts of rows and sequences.
-	if n := f.started[1]; n.kernel != "finish" || n.config.grid != [3]uint32{8, 1, 1} || len(n.attrs) != 0 {
+	if n := f.started[3]; n.kernel != "finish" || n.config.grid != [3]uint32{8, 1, 1} || len(n.attrs) != 0 {
 		t.Errorf("%s %+v", n.kernel, n.config)
 	} else {
 		for i, off := range []int{0: 0, 2: 4} {
@@ -127,7 +132,7 @@ func TestALaunchPassesWhatTheManifestSays(t *testing.T) {
 	if err := d.Launch(l); err != nil {
 		t.Fatal(err)
 	}
-	if s := f.started[2]; s.kernel != "linear_f32_none_fast_4" || binary.LittleEndian.Uint64(s.params[3]) != 0 {
+	if s := f.started[4]; s.kernel != "linear_f32_none_fast_4" || binary.LittleEndian.Uint64(s.params[3]) != 0 {
 		t.Errorf("%s %v", s.kernel, s.params[3])
 	}
 	if n := testing.AllocsPerRun(50, func() {

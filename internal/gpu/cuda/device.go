@@ -39,6 +39,7 @@ type Device struct {
 	graphs   map[*graph]bool
 	bounce   *pinned // between pageable memory and the device
 	lastName string  // of the newest launch
+	plain    bool    // the next launch waits for what stands before it in the stream, whatever its manifest says
 
 	mu   sync.Mutex
 	dead error       // the latched loss

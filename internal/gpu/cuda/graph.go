@@ -28,6 +28,8 @@ func (d *Device) Graph(name string, launches []gpu.Launch) (gpu.Launch, error) {
 	if err := d.check(d.drv.do(cuStreamBeginCapture, d.stream, captureThreadLocal), "recording graph "+name); err != nil {
 		return nil, err
 	}
+	d.plain = true
+	defer func() { d.plain = true }()
 	var failed error
 	for _, x := range launches {
 		l, ok := x.(*launch)
@@ -67,7 +69,7 @@ func (d *Device) startGraph(g *graph) error {
 	if g.dev != d || g.exec == 0 {
 		return diag.Errorf(diag.Internal, "cuda: graph %s is another device's, or was freed", g.name)
 	}
-	d.lastName = g.name
+	d.lastName, d.plain = g.name, true
 	a := append(d.args[:0], g.exec, d.stream)
 	if r := d.drv.call(cuGraphLaunch, a); r != success {
 		return d.check(r, "graph "+g.name)

@@ -44,6 +44,12 @@ func readModule(fsys fs.FS, name string) ([]byte, error) {
 	return fs.ReadFile(fsys, file)
 }
 
+// Carries says whether modules hold the code of one.
+func Carries(modules fs.FS, module string) bool {
+	_, err := fs.Stat(modules, strings.ReplaceAll(module, "/", ".")+".cubin")
+	return err == nil
+}
+
 // imageCapability is the compute capability that native code is for; ok is false for other bytes.
 func imageCapability(image []byte) (capability int, ok bool) {
 	if len(image) < 64 || string(image[:4]) != "\x7fELF" || binary.LittleEndian.Uint16(image[18:]) != elfCUDA {

@@ -36,6 +36,7 @@ var (
 type machine struct {
 	dev   gpu.Device
 	class *kernel.Class
+	code  fs.FS // its modules
 }
 
 // machines opens the CUDA device and the reference, or skips the test.
@@ -69,7 +70,7 @@ func machines(t *testing.T) (gpu, ref machine) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { host.Close() })
-	return machine{dev, class}, machine{host, tree.Classes["cpu"]}
+	return machine{dev, class, code}, machine{dev: host, class: tree.Classes["cpu"]}
 }
 
 // story is launches that share states, with all that they need: what a plan would hand to a device.
@@ -268,6 +269,16 @@ func (s *story) stored(d tensor.DType, n int, scale float64) []byte {
 	return data
 }
 
+// lacks names a module of the kernel whose code is not there, as those that need a GPU where there is none.
+func (m *machine) lacks(k *kernel.Kernel) string {
+	for _, name := range k.Modules() {
+		if !cuda.Carries(m.code, name) {
+			return name
+		}
+	}
+	return ""
+}
+
 // kernelOf is what the machine runs for a step: over where its reference is the step's, else its kernel of the step's name.
 func (m *machine) kernelOf(p *step, over *kernel.Kernel) *kernel.Kernel {
 	if over != nil && over.Reference == p.kernel {
@@ -335,7 +346,7 @@ func environment(k *kernel.Kernel, p *step) (*kernel.Env, error) {
 		}
 		arrays = append(arrays, kernel.Array{Arg: m, Axes: list})
 	}
-	return env, env.Unify(arrays)
+	return env, env.Unify(k, arrays)
 }
 
 // run plays the story and gives what each step left in the arrays that it wrote, states excepted: their order is the class's.

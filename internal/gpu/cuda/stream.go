@@ -33,7 +33,9 @@ func (d *Device) Launch(x gpu.Launch) error {
 	return err
 }
 
-// start starts a bound launch, and those that follow it; the device is entered.
+// start starts a bound launch, and those that follow it; the device is entered. A programmatic launch may begin before its
+// predecessor has ended, and reads before it waits what the step's first launch found complete: so one that follows a copy, or
+// begins a recording, is plain.
 func (d *Device) start(l *launch) error {
 	if l.dev != d {
 		return diag.Errorf(diag.Internal, "cuda: a launch of another device")
@@ -45,8 +47,15 @@ func (d *Device) start(l *launch) error {
 	}
 	for ; l != nil; l = l.next {
 		d.lastName = l.name
+		all := l.config.numAttrs
+		if d.plain && l.programmatic {
+			l.config.numAttrs-- // the last one
+		}
+		d.plain = false
 		a := append(d.args[:0], uintptr(unsafe.Pointer(&l.config)), l.handle, uintptr(unsafe.Pointer(unsafe.SliceData(l.params))), 0)
-		if r := d.drv.call(cuLaunchKernelEx, a); r != success {
+		r := d.drv.call(cuLaunchKernelEx, a)
+		l.config.numAttrs = all
+		if r != success {
 			return d.check(r, l.name+" of "+l.args)
 		}
 	}

@@ -15,7 +15,8 @@
 // Keys of this step are a block of their own, the last, made in shared memory from k and v; the pool is read before the
 // predecessor launch is waited for, since it then holds all keys before the step.
 //
-// Grid [splits, kv_heads*ceil(heads/kv_heads, 8), rows], clusters along x. Idle splits leave at once.
+// Grid [splits, kv_heads*ceil(heads/kv_heads, 8), rows], clusters along x. Idle splits leave at once. It needs a GPU: mma and clusters have no twin
+// on the host.
 
 #include "../../../include/epilogue/act.cuh"
 #include "../../../include/mma/bf16.cuh"
@@ -26,12 +27,8 @@ namespace {
 constexpr int kCols = 8;          // of a tile
 constexpr int kNew = 8;           // keys that a sequence brings with a step
 constexpr int kPartials = 64;     // tiles × clusters that may meet in global memory
+constexpr int kArrived = 64;      // of meet, where counters [kPartials][16] begin
 constexpr float kLog2e = 1.4426950408889634f;
-
-// One step runs on a device at a time, so the launches of a module share these.
-__device__ float partial[kPartials][kCols][256];
-__device__ float2 partial_stat[kPartials][kCols];
-__device__ uint32_t arrived[kPartials][16];
 
 struct Args {
   const int32_t *head, *positions, *row_seq, *cu_rows, *block_table, *slots;
@@ -42,6 +39,9 @@ struct Args {
   float* y;                        // [rows, heads*head_dim]
   int heads, kv_heads, rot, page_size, pages, gated, window, plus_one;
   float eps, scale, softcap;
+  float* partial;        // [kPartials, kCols, head_dim] of a cluster's keys: sums of values
+  float2* partial_stat;  // [kPartials, kCols]: maximum and sum
+  uint32_t* meet;        // counters, 0 between launches
 };
 
 template <int HD, int W>
@@ -61,6 +61,7 @@ struct Shared {
   };
   int last;
 };
+static_assert(sizeof(Shared<64, 8>) == 29768 && sizeof(Shared<128, 4>) == 37704 && sizeof(Shared<256, 4>) == 71496, "manifest: shared");
 
 __device__ __forceinline__ float warp_sum(float v) {
 #pragma unroll
@@ -397,8 +398,8 @@ __device__ __forceinline__ void attend(const Args& a) {
     if (clusters == 1) {
       store(c, d, v / sum);
     } else {
-      partial[at][c][d] = v;
-      partial_stat[at][c] = make_float2(top, sum);
+      a.partial[(at * kCols + c) * HD + d] = v;
+      a.partial_stat[at * kCols + c] = make_float2(top, sum);
     }
   }
   ptx::cluster_sync();  // no block leaves while another reads from it
@@ -407,21 +408,22 @@ __device__ __forceinline__ void attend(const Args& a) {
   // Over clusters: whoever completes a part of the outputs.
   __threadfence();
   __syncthreads();
-  if (tid == 0) s.last = ptx::add_release(&arrived[tile][rank], 1) == uint32_t(clusters - 1);
+  uint32_t* arrived = a.meet + kArrived + tile * 16 + rank;
+  if (tid == 0) s.last = ptx::add_release(arrived, 1) == uint32_t(clusters - 1);
   __syncthreads();
   if (!s.last) return;
   for (int i = from + tid; i < to; i += 32 * W) {
     const int c = i / HD, d = i % HD, first_at = tile * clusters_all;
     float top = -INFINITY, sum = 0, v = 0;
-    for (int k = 0; k < clusters; k++) top = fmaxf(top, ptx::load_l2(&partial_stat[first_at + k][c].x));
+    for (int k = 0; k < clusters; k++) top = fmaxf(top, ptx::load_l2(&a.partial_stat[(first_at + k) * kCols + c].x));
     for (int k = 0; k < clusters; k++) {
-      const float f = exp2f(ptx::load_l2(&partial_stat[first_at + k][c].x) - top);
-      sum += f * ptx::load_l2(&partial_stat[first_at + k][c].y);
-      v += f * ptx::load_l2(&partial[first_at + k][c][d]);
+      const float f = exp2f(ptx::load_l2(&a.partial_stat[(first_at + k) * kCols + c].x) - top);
+      sum += f * ptx::load_l2(&a.partial_stat[(first_at + k) * kCols + c].y);
+      v += f * ptx::load_l2(&a.partial[((first_at + k) * kCols + c) * HD + d]);
     }
     store(c, d, v / sum);
   }
-  if (tid == 0) arrived[tile][rank] = 0;
+  if (tid == 0) *arrived = 0;
 }
 
 }  // namespace
@@ -431,9 +433,11 @@ __device__ __forceinline__ void attend(const Args& a) {
       const int32_t* head, const int32_t* positions, const int32_t* row_seq, const int32_t* cu_rows, const int32_t* block_table,     \
       const int32_t* slots, const float* q, const float* k, const float* v, const float* q_norm, const float* k_norm,                \
       const float* angles, uint16_t* k_pool, uint16_t* v_pool, float* y, int32_t heads, int32_t kv_heads, int32_t rot,               \
-      int32_t page_size, int32_t pages, int32_t gated, int32_t window, int32_t plus_one, float eps, float scale, float softcap) {    \
+      int32_t page_size, int32_t pages, int32_t gated, int32_t window, int32_t plus_one, float eps, float scale, float softcap,      \
+      float* partial, float2* partial_stat, uint32_t* meet) {                                                                        \
     attend<HD, W, INTERLEAVED>({head, positions, row_seq, cu_rows, block_table, slots, q, k, v, q_norm, k_norm, angles, k_pool,      \
-                                v_pool, y, heads, kv_heads, rot, page_size, pages, gated, window, plus_one, eps, scale, softcap});   \
+                                v_pool, y, heads, kv_heads, rot, page_size, pages, gated, window, plus_one, eps, scale, softcap,     \
+                                partial, partial_stat, meet});                                                                       \
   }
 
 // y = attention of q over the pages and this step's keys, [* sigmoid(gate)]; k and v go into their slots
@@ -442,3 +446,4 @@ ENTRY(attention_step_bf16_128_half, 128, 4, false)
 ENTRY(attention_step_bf16_256_half, 256, 4, false)
 ENTRY(attention_step_bf16_64_interleaved, 64, 8, true)
 ENTRY(attention_step_bf16_128_interleaved, 128, 4, true)
+ENTRY(attention_step_bf16_256_interleaved, 256, 4, true)

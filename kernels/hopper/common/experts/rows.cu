@@ -2,13 +2,14 @@
 // Family experts, 1 to 8 rows, bf16 weights as stored: gate and up, activation, down, sum over slots and the residual in one
 // launch; an expert that several rows take is read once.
 //
-//	phase 1   h[row, slot, I] = weight * act(gate x) * up x      over (expert, 8 columns of I)
+//	phase 1   hidden[row, slot, I] = weight * act(gate x) * up x      over (expert, 8 columns of I)
 //	          all blocks of the grid meet
-//	phase 2   y[row, H] += Σ down h                              over 16 columns of H; K runs through experts and I
+//	phase 2   y[row, H] += Σ down hidden                              over 16 columns of H; K runs through experts and I
 //
 // Grid: at most one block a multiprocessor, so that all are resident and can meet; they share the units of each phase evenly.
 // 256 threads, dynamic shared memory 16832 + 17408 per stage. The ring runs on from phase 1 into phase 2: the weights of down
-// are on their way while blocks meet. Algorithm: copy/row_stream.cuh. H and I must divide by 8, I by 8 values.
+// are on their way while blocks meet. Algorithm: copy/row_stream.cuh. H, I and S must divide by 8.
+// It needs a GPU: mma and bulk copies have no twin on the host.
 //
 // Order of a sum over slots: experts by rising id, the shared one last, whatever the row's slots are.
 
@@ -20,13 +21,8 @@ namespace {
 using stream::kTile;
 using stream::kWindow;
 
-constexpr int kSlots = 16;          // of a row, the shared expert's included
-constexpr int kHidden = 1 << 18;    // floats of h: rows * slots * I
+constexpr int kSlots = 16;  // of a row, the shared expert's included
 constexpr int kMaxExperts = 1024;
-
-// One step runs on a device at a time, so the launches of a module share these.
-__device__ float hidden[kHidden];
-__device__ uint32_t meeting;
 
 // Table is which experts a step takes, by rising id.
 struct Table {
@@ -39,6 +35,7 @@ struct Experts {
   const uint16_t *gate_up, *down;        // [E, 2I, H], [E, H, I]
   const uint16_t *sgate, *sup, *sdown;   // shared expert [S, H], [S, H], [H, S]; null
   int H, I, S, k;
+  float* hidden;  // [rows, k+1, max(I, S)]
 };
 
 // make_table fills the table by warp 0 and gives the number of experts.
@@ -133,13 +130,14 @@ struct HiddenOut {
     } else {
       f = shared_scale ? act::sigmoid::of(ptx::load_l2(shared_scale + col)) : 1.0f;
     }
-    hidden[(col * (e.k + 1) + slot) * stride + i] = f * Act::of(stream::total(s, tile, r, col)) * stream::total(s, tile, r + 8, col);
+    e.hidden[(col * (e.k + 1) + slot) * stride + i] = f * Act::of(stream::total(s, tile, r, col)) * stream::total(s, tile, r + 8, col);
   }
 };
 
 // Rows of h: another slot, so another row of memory, with each expert.
 struct HiddenRows {
   const Table& table;
+  const float* hidden;
   int col, count, wI, wS, I, S, k, stride;
   bool real;
 
@@ -194,14 +192,15 @@ struct DownOut {
   }
 };
 
-// meet returns once all blocks of the grid have called it; what they wrote before is visible.
-__device__ __forceinline__ void meet() {
+// meet returns once all blocks of the grid have called it; what they wrote before is visible. But for its top bit, the counter is 0
+// between launches.
+__device__ __forceinline__ void meet(uint32_t* meeting) {
   __threadfence();
   __syncthreads();
   if (threadIdx.x == 0) {
     // The top bit flips when the last block has come: block 0 adds what the others leave to it.
-    const uint32_t old = ptx::add_release(&meeting, blockIdx.x == 0 ? 0x80000000u - (gridDim.x - 1) : 1u);
-    while (((old ^ ptx::load_acquire(&meeting)) >> 31) == 0) {
+    const uint32_t old = ptx::add_release(meeting, blockIdx.x == 0 ? 0x80000000u - (gridDim.x - 1) : 1u);
+    while (((old ^ ptx::load_acquire(meeting)) >> 31) == 0) {
     }
   }
   __syncthreads();
@@ -209,7 +208,7 @@ __device__ __forceinline__ void meet() {
 
 template <class Act>
 __device__ __forceinline__ void run(const int32_t* head, const float* x, const int32_t* ids, const float* weights,
-                                    const float* shared_scale, const Experts& e, float* y, int E) {
+                                    const float* shared_scale, const Experts& e, float* y, int E, uint32_t* meeting) {
   extern __shared__ __align__(128) unsigned char shared[];
   __shared__ Table table;
   __shared__ int found;
@@ -230,10 +229,10 @@ __device__ __forceinline__ void run(const int32_t* head, const float* x, const i
   const int stride = max(e.I, e.S);
   HiddenOut<Act> first{ring.s, table, e, weights, shared_scale, units.lo, count, per, rows, stride};
   stream::multiply_rows<false>(ring, src, first, tiles, rows, x, e.H, nullptr, nullptr);
-  meet();
+  meet(meeting);
   const bool wide = rows > stream::kRows / 2;
   const int col = stream::column(wide);
-  HiddenRows h{table, col, count, wI, wS, e.I, e.S, e.k, stride, col < rows};
+  HiddenRows h{table, e.hidden, col, count, wI, wS, e.I, e.S, e.k, stride, col < rows};
   DownOut second{ring.s, y, lo2, hi2, e.H, rows};
   wide ? stream::multiply<true>(ring, src, h, second, tiles2) : stream::multiply<false>(ring, src, h, second, tiles2);
 }
@@ -254,8 +253,11 @@ __device__ __forceinline__ void run(const int32_t* head, const float* x, const i
              const uint16_t* __restrict__ shared_up,                       /* [S, H] or null */                              \
              const uint16_t* __restrict__ shared_down,                     /* [H, S] or null */                              \
              float* y,                                                     /* [rows, H] */                                   \
-             int32_t E, int32_t I, int32_t S, int32_t H, int32_t k) {                                                        \
-    run<Act>(head, x, ids, weights, shared_scale, {gate_up, down, shared_gate, shared_up, shared_down, H, I, S, k}, y, E); \
+             int32_t E, int32_t I, int32_t S, int32_t H, int32_t k,                                                          \
+             float* hidden,                                                /* [rows, k+1, max(I, S)] scratch */              \
+             uint32_t* meet) {                                             /* [1..] 0 at first */                            \
+    run<Act>(head, x, ids, weights, shared_scale, {gate_up, down, shared_gate, shared_up, shared_down, H, I, S, k, hidden}, y, E, \
+             meet);                                                                                                          \
   }
 EXPERTS(experts_add_rows_bf16_silu, act::silu)
 EXPERTS(experts_add_rows_bf16_gelu_tanh, act::gelu_tanh)

@@ -3,6 +3,7 @@
 //
 // Grid: any number of blocks, best one a multiprocessor; they share 8-row units of the matrices evenly. 256 threads, dynamic
 // shared memory 16832 + 17408 per stage, 4 K more with a norm. Algorithm, order of sums and layout: copy/row_stream.cuh. K must divide by 8.
+// It needs a GPU: mma and bulk copies have no twin on the host.
 
 #include "../../../include/copy/row_stream.cuh"
 #include "../../../include/epilogue/act.cuh"

@@ -10,7 +10,8 @@
 // y = S' q = a S q + (k·q) d, so one pass over S gives both sums. The state is read before the predecessor launch is waited for:
 // only this layer writes it.
 //
-// Grid [v_heads, seqs], 512 threads. k_dim at most 128 and a multiple of 4; v_dim at most 128.
+// Grid [v_heads, seqs], 512 threads. k_dim at most 128 and a multiple of 4; v_dim at most 128. It needs a GPU: its loads have no twin
+// on the host.
 
 #include "../../../include/epilogue/act.cuh"
 #include "../../../include/ptx/sm90.cuh"

@@ -4,6 +4,7 @@
 //
 // Grid: one cluster of up to 8 blocks, which share the experts' weight rows. 256 threads, dynamic shared memory
 // 16832 + 4 H + 17408 per stage. Block 0 gathers the logits in its shared memory and chooses, a warp a row; the others write h.
+// It needs a GPU: mma and clusters have no twin on the host.
 
 #include "../../../include/copy/row_stream.cuh"
 
