@@ -85,12 +85,24 @@ func place(name, prefix string, e int64) string {
 	return strings.NewReplacer("{P}", prefix, "{R}", root, "{e}", fmt.Sprint(e)).Replace(name)
 }
 
+// weight takes the first form whose first tensor is there in the right shape, or else the first that is there.
 func (p *preflight) weight(w *Weight) stored {
+	var there []string
 	for _, alt := range w.From {
 		first, _ := plan.ParsePiece(place(alt[0], p.prefix, 0))
-		if _, ok := p.cat.Lookup(first.Tensor); ok {
+		t, ok := p.cat.Lookup(first.Tensor)
+		if !ok {
+			continue
+		}
+		if shape := sourceShapes(w, alt, p.prefix)[0].shape; shape != nil && fits(t.Shape, shape) {
 			return p.alternative(w, alt)
 		}
+		if there == nil {
+			there = alt
+		}
+	}
+	if there != nil {
+		return p.alternative(w, there)
 	}
 	for _, name := range w.From[0] {
 		if part := strings.IndexAny(name, "#^["); part >= 0 {

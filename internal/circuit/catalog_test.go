@@ -93,6 +93,17 @@ func TestFormsOfOneWeight(t *testing.T) {
 			t.Errorf("%v and %v", a.Weights[i], b.Weights[i])
 		}
 	}
+	turned := map[string]tensor.Shape{} // as Qwen3-VL's published checkpoints have them
+	for n, s := range fused.shapes {
+		if strings.HasSuffix(n, "mlp.experts.down_proj") { // gate_up is square
+			turned[n] = tensor.Shape{s[0], s[2], s[1]}
+		}
+	}
+	for _, w := range lower(t, in, edited(fused, nil, turned), false).Weights {
+		if _, ok := turned[strings.TrimSuffix(w.Sources[0], "#0^T")]; ok != strings.HasSuffix(w.Sources[0], "#0^T") {
+			t.Errorf("%s is made of %s", w.Name, w.Sources[0])
+		}
+	}
 	wrapped := &Synthetic{dtypes: map[string]tensor.DType{}, shapes: map[string]tensor.Shape{}}
 	for _, n := range each.names {
 		w := strings.Replace(n, "model.", "model.language_model.", 1)
