@@ -60,9 +60,7 @@ func Summarise(lib *Library, m Model, class string) Summary {
 		s.Refused = fmt.Sprintf("no circuit maps model_type %q", s.ModelType)
 		return s
 	}
-	plain := *m.Config
-	plain.Quant = nil
-	in, err := Instantiate(lib, &plain)
+	in, err := Instantiate(lib, plain(m.Config))
 	if err != nil {
 		s.Refused = message(err)
 		return s
@@ -76,6 +74,22 @@ func Summarise(lib *Library, m Model, class string) Summary {
 		s.Refused = message(err)
 	}
 	return s
+}
+
+// plain is a config without its quantisation, which changes no diagram.
+func plain(cfg *modelconf.Config) *modelconf.Config {
+	c := *cfg
+	c.Quant = nil
+	return &c
+}
+
+// Whole is a model's instance with all parts served, whatever its weights' format.
+func Whole(lib *Library, cfg *modelconf.Config) (*Instance, error) {
+	in, err := Instantiate(lib, plain(cfg))
+	if err != nil {
+		return nil, err
+	}
+	return Instantiate(lib, plain(cfg), in.PartNames()...)
 }
 
 // message is an error's text without its place and notes.

@@ -33,7 +33,7 @@ circuit invents the tensors.`, RunE: group}
 		}
 	}
 	add(one, newCircuitShowCmd(), newCircuitDisplayCmd(), newCircuitEstimateCmd(), newCircuitMemoryCmd(), newCircuitDiffCmd(env))
-	add(library, newCircuitConfigsCmd())
+	add(library, newCircuitConfigsCmd(), newCircuitVennCmd(), newCircuitLabCmd())
 	return cmd
 }
 
@@ -83,11 +83,7 @@ func (f *circuitFlags) compile(path string) (*compiled, error) {
 	out := &compiled{}
 	var cat circuit.Catalog
 	if strings.HasSuffix(path, ".json") {
-		src, err := os.ReadFile(path)
-		if err != nil {
-			return nil, diag.Errorf(diag.NotFound, "%s cannot be read", path).Because(err)
-		}
-		cfg, err := modelconf.Read(map[string][]byte{"config.json": src})
+		cfg, err := readConfig(path)
 		if err != nil {
 			return nil, err
 		}
@@ -123,6 +119,15 @@ func (f *circuitFlags) compile(path string) (*compiled, error) {
 	var err error
 	out.plan, err = out.instance.Lower(out.library, cat, circuit.Options{Class: f.class, Compute: f.compute, KV: kv, Limits: limits, NoFusion: f.noFusion})
 	return out, err
+}
+
+// readConfig reads a bare config.json.
+func readConfig(path string) (*modelconf.Config, error) {
+	src, err := os.ReadFile(path)
+	if err != nil {
+		return nil, diag.Errorf(diag.NotFound, "%s cannot be read", path).Because(err)
+	}
+	return modelconf.Read(map[string][]byte{"config.json": src})
 }
 
 // checkClass refuses a hardware class that the kernel tree does not have.

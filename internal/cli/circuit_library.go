@@ -12,6 +12,8 @@ import (
 
 	"github.com/metrale/metrale/internal/circuit"
 	"github.com/metrale/metrale/internal/diag"
+	"github.com/metrale/metrale/internal/modelconf"
+	"github.com/metrale/metrale/internal/weights"
 	"github.com/metrale/metrale/kernels"
 )
 
@@ -86,4 +88,83 @@ func readModels(dir string) ([]circuit.Model, error) {
 		return nil, diag.Errorf(diag.NotFound, "--dir %s has no config.json", dir).For("dir")
 	}
 	return models, nil
+}
+
+func newCircuitVennCmd() *cobra.Command {
+	return &cobra.Command{
+		Use:   "venn <A> <B>",
+		Short: "Compare two models: blocks, ops and nodes that both have, and that only one has",
+		Long: `Compares the circuits of two models, parts included. A model is a config.json, a folder with one, a .gguf file, a model that
+` + "`met circuit configs`" + ` lists, or a model_type. A node is shared if its block, name, op and features are the same; numbers may differ.`,
+		Args: cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			lib, err := circuit.LoadLibrary(kernels.FS)
+			if err != nil {
+				return err
+			}
+			var in [2]*circuit.Instance
+			for i, arg := range args {
+				cfg, err := findConfig(arg)
+				if err != nil {
+					return err
+				}
+				if in[i], err = circuit.Whole(lib, cfg); err != nil {
+					return err
+				}
+			}
+			_, err = fmt.Fprint(cmd.OutOrStdout(), circuit.Venn(args[0], args[1], in[0], in[1]))
+			return err
+		},
+	}
+}
+
+// findConfig reads the config of a file, of a folder, or one that is known by name.
+func findConfig(name string) (*modelconf.Config, error) {
+	st, err := os.Stat(name)
+	switch {
+	case err != nil:
+		m, err := circuit.Known(kernels.FS, name)
+		return m.Config, err
+	case strings.HasSuffix(name, ".json"):
+		return readConfig(name)
+	case st.IsDir():
+		files, err := weights.Side(name)
+		if err != nil {
+			return nil, err
+		}
+		return modelconf.Read(files.Side)
+	}
+	store, files, err := weights.Open(name, weights.Options{})
+	if err != nil {
+		return nil, err
+	}
+	defer store.Close()
+	if files.GGUF == nil {
+		return modelconf.Read(files.Side)
+	}
+	return modelconf.FromGGUF(files.GGUF)
+}
+
+func newCircuitLabCmd() *cobra.Command {
+	return &cobra.Command{
+		Use:   "lab",
+		Short: "Measure the library: coverage, models as points, lines of TOML a model, duplicates, use of ops",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			lib, err := circuit.LoadLibrary(kernels.FS)
+			if err != nil {
+				return err
+			}
+			models, err := circuit.Published(kernels.FS)
+			if err != nil {
+				return err
+			}
+			text, err := circuit.Lab(lib, kernels.FS, circuit.Summaries(lib, models, "cpu"))
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprint(cmd.OutOrStdout(), text)
+			return err
+		},
+	}
 }
