@@ -5,6 +5,7 @@ package cli
 import (
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/metrale/metrale/internal/circuit"
 	"github.com/metrale/metrale/internal/diag"
@@ -49,11 +50,11 @@ func (c *checkpoint) processor() (*vision.Processor, error) {
 	return nil, diag.Errorf(diag.NotFound, "%s has no %s", c.files.Path, processorFiles[0])
 }
 
-// see makes the checkpoint one that takes images of at most so many tokens, and says how; nil when it takes none. Where the
-// checkpoint has a tower that cannot be used, log is told why.
-func (c *checkpoint) see(tok *tokenizer.Tokenizer, template server.Template, most int, log io.Writer) (*server.Images, error) {
+// see makes the checkpoint one that takes images, and says how; nil when it takes none. Where the checkpoint has a tower that
+// cannot be used, log is told why.
+func (c *checkpoint) see(tok *tokenizer.Tokenizer, template server.Template, f *serveFlags, log io.Writer) (*server.Images, error) {
 	tower := c.instance.InPart(exec.Vision)
-	if tower == nil || most == 0 || !tower.Stored(c.store) {
+	if tower == nil || f.maxImageTokens == 0 || !tower.Stored(c.store) {
 		return nil, nil
 	}
 	token := c.instance.Dim("image_token")
@@ -68,10 +69,14 @@ func (c *checkpoint) see(tok *tokenizer.Tokenizer, template server.Template, mos
 		fmt.Fprintf(log, "met: images are refused: %v\n", err)
 		return nil, nil
 	}
-	p.MaxPixels = min(p.MaxPixels, p.PixelsOf(most))
+	p.MaxPixels = min(p.MaxPixels, p.PixelsOf(f.maxImageTokens))
 	p.MinPixels = min(p.MinPixels, p.MaxPixels)
 	c.instance, err = circuit.Instantiate(c.library, c.config, exec.Vision)
-	return &server.Images{Processor: p, Token: int32(token), Most: imagesPerRequest, Limits: vision.Limits{Bytes: imageBytes, Pixels: imagePixels}}, err
+	var hosts []string
+	for _, h := range f.imageHosts {
+		hosts = append(hosts, strings.ToLower(h))
+	}
+	return &server.Images{Processor: p, Token: int32(token), Most: imagesPerRequest, Hosts: hosts, Limits: vision.Limits{Bytes: imageBytes, Pixels: imagePixels}}, err
 }
 
 // towerLimits are the sizes of a tower for a processor's largest image.

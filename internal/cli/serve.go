@@ -38,6 +38,7 @@ type serveFlags struct {
 	port                                        int
 	maxSeqLen, maxBatch, maxPrefill, maxNumSeqs int
 	maxImageTokens                              int
+	imageHosts                                  []string
 	prefillGiven                                bool
 	memoryUtilization                           float64
 	deviceFlags
@@ -61,6 +62,7 @@ func (f *serveFlags) add(fs *pflag.FlagSet, env environment) {
 	fs.IntVar(&f.maxPrefill, "max-prefill-tokens", cpuPrefill, "most prompt tokens in a step (default: 512 on the CPU, 2048 on a GPU)")
 	fs.IntVar(&f.maxNumSeqs, "max-num-seqs", 128, "most sequences that wait")
 	fs.IntVar(&f.maxImageTokens, "max-image-tokens", 2048, "most tokens of an image, larger ones are made smaller; 0: take no images")
+	fs.StringSliceVar(&f.imageHosts, "allow-image-host", nil, "host, with its port, that images of requests may be fetched from (default: none)")
 	fs.Float64Var(&f.memoryUtilization, "gpu-memory-utilization", 0.90, "share of the device's memory that may be claimed")
 	fs.StringVar(&f.kvDType, "kv-cache-dtype", "", "element type of cached keys and values: f16, bf16 or f32 (default: the device's)")
 	fs.StringVar(&f.compute, "compute", circuit.Declared, "declared: the precision of the checkpoint; float32: as a reference computes")

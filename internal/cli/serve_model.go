@@ -57,7 +57,7 @@ func (s *serving) load(ctx context.Context, dev gpu.Device) (*server.Model, erro
 	if err != nil {
 		return nil, err
 	}
-	images, err := c.see(tok, template, s.flags.maxImageTokens, s.log)
+	images, err := c.see(tok, template, &s.flags, s.log)
 	if err != nil {
 		return nil, err
 	}

@@ -18,6 +18,9 @@ type Images struct {
 	Token     int32         // stands where the template puts an image, and in the prompt for each of its tokens
 	Limits    vision.Limits // of a file
 	Most      int           // of a request
+	Hosts     []string      // that images may be fetched from, with their ports
+
+	fetcher *fetcher
 }
 
 // Bounds of the work and the memory that images take.
@@ -46,7 +49,7 @@ func (x *exchange) see(m *Model, ids []int32, files []openai.Image) ([]int32, []
 	var images []*seq.Image
 	tokens := len(ids) - places
 	for i := range files {
-		im, err := x.look(m.Images, files[i].Data)
+		im, err := x.look(m.Images, &files[i])
 		if err == nil {
 			if tokens += im.Tokens(); tokens > m.Engine.Context() {
 				err = diag.Errorf(diag.TooLong, "with it the prompt has at least %d tokens; the context holds %d", tokens, m.Engine.Context())
@@ -77,15 +80,21 @@ func expand(ids []int32, token int32, images []*seq.Image, all int) []int32 {
 }
 
 // look makes patches of a file.
-func (x *exchange) look(how *Images, file []byte) (*seq.Image, error) {
-	ctx := x.r.Context()
+func (x *exchange) look(how *Images, file *openai.Image) (*seq.Image, error) {
+	ctx, data := x.r.Context(), file.Data
+	if file.URL != "" {
+		var err error
+		if data, err = how.fetcher.get(ctx, file.URL, how.Limits.Bytes); err != nil {
+			return nil, err
+		}
+	}
 	select {
 	case x.s.decoding <- struct{}{}:
 		defer func() { <-x.s.decoding }()
 	case <-ctx.Done():
 		return nil, gone(context.Cause(ctx))
 	}
-	picture, err := vision.Decode(file, how.Limits)
+	picture, err := vision.Decode(data, how.Limits)
 	if err != nil {
 		return nil, err
 	}

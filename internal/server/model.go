@@ -45,6 +45,9 @@ func (m *Model) prepare() {
 		m.longest = max(m.longest, len(m.Tokenizer.TokenBytes(int32(id))))
 	}
 	m.guard = newGuard(m.Tokenizer)
+	if m.Images != nil {
+		m.Images.fetcher = newFetcher(m.Images.Hosts)
+	}
 }
 
 func (m *Model) info() openai.ModelInfo {
@@ -54,7 +57,7 @@ func (m *Model) info() openai.ModelInfo {
 func (m *Model) scope() openai.Scope {
 	s := openai.Scope{Vocab: m.Vocab, Defaults: m.Defaults}
 	if m.Images != nil {
-		s.Images = m.Images.Most
+		s.Images, s.Hosts = m.Images.Most, m.Images.Hosts
 	}
 	return s
 }

@@ -88,7 +88,7 @@ func (o *object) conversation(s Scope) Conversation {
 		}
 		c.AddGeneration = false
 	}
-	images := imageScope{most: s.Images}
+	images := imageScope{most: s.Images, hosts: s.Hosts}
 	if last := o.messages(&images); c.ContinueFinal && last != "assistant" {
 		o.fail("continue_final_message", "the last message is not the assistant's")
 	}

@@ -4,20 +4,24 @@ package openai
 
 import (
 	"encoding/base64"
+	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/metrale/metrale/internal/diag"
 )
 
-// Image is a picture of a conversation: the bytes of a file, not looked at yet. Messages has {"type":"image"} in its place.
+// Image is a picture of a conversation. Messages has {"type":"image"} in its place.
 type Image struct {
-	Data  []byte
+	Data  []byte // of a file, not looked at yet
+	URL   string // where to fetch it from, instead of Data
 	Field string // path of its URL in the request
 }
 
 // imageScope collects the images of messages.
 type imageScope struct {
-	most  int // 0: the model takes none
+	most  int      // 0: the model takes none
+	hosts []string // that images may be fetched from
 	found []Image
 	parts [][]byte // of found, as the client wrote them
 }
@@ -44,26 +48,33 @@ func (s *imageScope) image(p *object) {
 		from.oneOf("detail", "auto", "low", "high", "original") // the model's own limits on sizes hold
 		key = "url"
 	}
-	data := from.dataURL(key)
-	s.found = append(s.found, Image{Data: data, Field: from.at(key)})
-	s.parts = append(s.parts, p.text)
-}
-
-// dataURL reads the bytes of a data: URL of an image.
-func (o *object) dataURL(key string) []byte {
-	url := o.string(key)
-	scheme, rest, ok := strings.Cut(url, ":")
-	switch {
-	case url == "":
-		o.fail(key, "it is missing")
-		return nil
-	case !ok || !strings.EqualFold(scheme, "data"):
+	im := Image{Field: from.at(key)}
+	text := from.string(key)
+	switch scheme, rest, ok := strings.Cut(text, ":"); {
+	case text == "":
+		from.fail(key, "it is missing")
+	case ok && strings.EqualFold(scheme, "data"):
+		im.Data = from.dataURL(key, rest)
+	case s.mayFetch(text):
+		im.URL = text
+	default:
 		if !ok {
 			scheme = "no"
 		}
-		o.failWith(diag.Unsupported, key, "it is a URL of scheme %s; this server fetches nothing: send the image itself, as data:image/png;base64,…", shown([]byte(scheme)))
-		return nil
+		from.failWith(diag.Unsupported, key, "it is a URL of scheme %s, which this server does not fetch: send the image itself, as data:image/png;base64,…", shown([]byte(scheme)))
 	}
+	s.found = append(s.found, im)
+	s.parts = append(s.parts, p.text)
+}
+
+// mayFetch says whether a URL is of a host that images may be fetched from.
+func (s *imageScope) mayFetch(text string) bool {
+	u, err := url.Parse(text)
+	return err == nil && (u.Scheme == "https" || u.Scheme == "http") && u.User == nil && slices.Contains(s.hosts, strings.ToLower(u.Host))
+}
+
+// dataURL reads the bytes that a data: URL of an image has behind its scheme.
+func (o *object) dataURL(key, rest string) []byte {
 	head, text, ok := strings.Cut(rest, ",")
 	media, is64 := strings.CutSuffix(head, ";base64")
 	if !ok || !is64 {

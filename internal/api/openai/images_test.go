@@ -37,6 +37,20 @@ func TestImagesAreTakenOutOfMessages(t *testing.T) {
 	}
 }
 
+func TestImagesOfAllowedHosts(t *testing.T) {
+	sees := Scope{Vocab: 1000, Images: 2, Hosts: []string{"pictures.example", "10.0.0.1:8080"}}
+	for url, ok := range map[string]bool{
+		"https://pictures.example/a/b.png?c=d": true, "HTTPS://Pictures.Example/a.png": true, "http://10.0.0.1:8080/x": true,
+		"https://pictures.example:444/a.png": false, "https://pictures.example.org/a.png": false, "http://10.0.0.1/x": false, "https://example/a.png": false,
+		"ftp://pictures.example/a.png": false, "https://me@pictures.example/a.png": false, "//pictures.example/a.png": false, "https://": false, "https://%zz": false,
+	} {
+		r, err := DecodeChat(withParts(`{"type":"image_url","image_url":{"url":"`+url+`"}}`), sees)
+		if (err == nil) != ok || ok && r.Images[0].URL != url {
+			t.Errorf("%s: %v", url, err)
+		}
+	}
+}
+
 func TestImagesAreRefusedByName(t *testing.T) {
 	const url = `messages.0.content.0.image_url.url`
 	for _, c := range []struct {

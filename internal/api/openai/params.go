@@ -27,6 +27,7 @@ type Scope struct {
 	Vocab    int      // token ids are below it
 	Defaults Defaults // of the model
 	Images   int      // most images of a request; 0: the model takes none
+	Hosts    []string // that images may be fetched from, with their ports, in small letters
 }
 
 // Defaults are a model's own sampling parameters, for what a request leaves out. A nil pointer means the API's default.
