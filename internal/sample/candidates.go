@@ -8,26 +8,23 @@ import (
 	"slices"
 )
 
-// candidates are the tokens that may still be drawn, in order of id.
+// candidates are the tokens that may still be drawn. They lie by id; their order is by logit falling, then by id rising.
 type candidates struct {
+	l       []float32 // the row
 	ids     []int32
-	xs      []float32 // (logit - max) / temperature, in [cutoff, 0]
-	ws      []float32 // exp(xs), after weigh
-	blocks  []float64 // sums of blockSize ws
-	total   float64   // sum of blocks
-	members []int32   // indices of the tokens in one bucket
-	bucket  [1 << 11]float64
+	xs      []float32 // (logit - max) * scale, at least low
+	ws      []uint64  // masses, after weigh
+	members []int32   // indices of the tokens among which a sum is reached, in order
+	scale   float32   // from x to a bucket
+	bucket  [1 << 11]uint64
 }
-
-// blockSize is how many weights pick skips at a time.
-const blockSize = 64
 
 // gather takes the tokens whose x is at least low.
 func (c *candidates) gather(l []float32, top, scale, low float32) {
 	if cap(c.ids) < len(l) {
-		c.ids, c.xs, c.ws = make([]int32, len(l)), make([]float32, len(l)), make([]float32, len(l))
-		c.blocks = make([]float64, 0, len(l)/blockSize+1)
+		c.ids, c.xs, c.ws = make([]int32, len(l)), make([]float32, len(l)), make([]uint64, len(l))
 	}
+	c.l = l
 	ids, xs := c.ids[:len(l)], c.xs[:len(l)]
 	n := 0
 	pass := func(i int, v float32) {
@@ -55,165 +52,102 @@ func (c *candidates) gather(l []float32, top, scale, low float32) {
 	for ; i < len(l); i++ {
 		pass(i, l[i])
 	}
-	c.ids, c.xs, c.ws = ids[:n], xs[:n], c.ws[:0]
+	c.ids, c.xs = ids[:n], xs[:n]
 }
 
 func abs(x float32) float32 { return math.Float32frombits(math.Float32bits(x) &^ (1 << 31)) }
 
-// weigh computes the weights.
-func (c *candidates) weigh() {
+// keep keeps the first k in order.
+func (c *candidates) keep(k uint64) {
+	least := float32(0)
+	for _, x := range c.xs {
+		least = min(least, x)
+	}
+	c.order(nil, least)
+	last, _ := c.reach(k, nil)
+	v, id := c.l[c.ids[last]], c.ids[last]
+	n := 0
+	for i, at := range c.ids {
+		if u := c.l[at]; u > v || u == v && at <= id {
+			c.ids[n], c.xs[n] = at, c.xs[i]
+			n++
+		}
+	}
+	c.ids, c.xs = c.ids[:n], c.xs[:n]
+}
+
+// weigh computes the masses, prepares reach for them, and gives their sum.
+func (c *candidates) weigh() (total uint64) {
 	c.ws = c.ws[:len(c.xs)]
+	least := float32(0)
 	for i, x := range c.xs {
-		c.ws[i] = float32(exp(x))
-	}
-	c.sum()
-}
-
-// sum adds up the weights.
-func (c *candidates) sum() {
-	c.blocks, c.total = c.blocks[:0], 0
-	for ws := c.ws; len(ws) > 0; {
-		block := ws[:min(blockSize, len(ws))]
-		ws = ws[len(block):]
-		var s [4]float64
-		i := 0
-		for ; i+4 <= len(block); i += 4 {
-			b := block[i : i+4 : i+4]
-			s[0] += float64(b[0])
-			s[1] += float64(b[1])
-			s[2] += float64(b[2])
-			s[3] += float64(b[3])
+		if x < least {
+			least = x
 		}
-		for ; i < len(block); i++ {
-			s[0] += float64(block[i])
-		}
-		all := s[0] + s[1] + (s[2] + s[3])
-		c.blocks = append(c.blocks, all)
-		c.total += all
+		w := mass(x)
+		c.ws[i] = w
+		total += w
 	}
+	c.order(c.ws, least)
+	return total
 }
-
-// pick is the first token at which the running sum of weights exceeds r.
-func (c *candidates) pick(r float64) int32 {
-	b := 0
-	for b < len(c.blocks)-1 && c.blocks[b] <= r {
-		r -= c.blocks[b]
-		b++
-	}
-	for i := b * blockSize; i < len(c.ws); i++ {
-		if r -= float64(c.ws[i]); r < 0 {
-			return c.ids[i]
-		}
-	}
-	return c.ids[len(c.ids)-1]
-}
-
-// keepCount keeps the first k in order.
-func (c *candidates) keepCount(k int) { c.keep(c.boundary(float64(k), nil)) }
-
-// keepMass keeps the shortest head in order that weighs at least mass, and at least one token.
-func (c *candidates) keepMass(mass float64) {
-	c.keep(c.boundary(mass, c.ws))
-	c.sum()
-}
-
-// key rises as x falls.
-func key(x float32) uint32 { return math.Float32bits(abs(x)) }
 
 // fewMembers is how many tokens are sorted without a histogram first.
 const fewMembers = 128
 
-// boundary finds the shortest head in the order (x falling, id rising) that weighs at least goal; ws nil counts each token
-// as 1. It gives the key of the head's last token and how many tokens of that key belong to it. Only the tokens of one
-// bucket of a histogram over x, the one in which the head ends, are sorted.
-func (c *candidates) boundary(goal float64, ws []float32) (last uint32, ties int) {
-	c.members = c.members[:0]
-	before := 0.0 // weight of what comes before the members
+// order prepares reach: few candidates are sorted, many are added up in buckets over x, each of them once when ws is nil.
+func (c *candidates) order(ws []uint64, least float32) {
 	if len(c.xs) <= fewMembers {
+		c.members = c.members[:0]
 		for i := range c.xs {
 			c.members = append(c.members, int32(i))
 		}
-	} else {
-		before = c.crossing(goal, ws)
+		c.sort()
+		return
 	}
-	slices.SortFunc(c.members, func(a, b int32) int {
-		return cmp.Compare(key(c.xs[a]), key(c.xs[b])) // equal ones weigh the same, and keep takes the first of them
-	})
-	for _, i := range c.members {
-		if k := key(c.xs[i]); k == last {
-			ties++
-		} else {
-			last, ties = k, 1
-		}
-		if before += weight(ws, i); before >= goal {
-			break
-		}
+	c.scale = float32(len(c.bucket)-1) / min(least, -1e-30)
+	clear(c.bucket[:])
+	for i, x := range c.xs {
+		c.bucket[uint32(c.bucketOf(x))%uint32(len(c.bucket))] += weight(ws, int32(i))
 	}
-	return last, ties
 }
 
-func weight(ws []float32, i int32) float64 {
+func (c *candidates) bucketOf(x float32) int32 { return int32(x * c.scale) }
+
+func weight(ws []uint64, i int32) uint64 {
 	if ws == nil {
 		return 1
 	}
-	return float64(ws[i])
+	return ws[i]
 }
 
-// crossing makes members the tokens of the bucket in which the head ends, and gives the weight before it.
-func (c *candidates) crossing(goal float64, ws []float32) float64 {
-	least := float32(-1e-30)
-	for _, x := range c.xs {
-		if x < least {
-			least = x
+// reach finds the candidate at which the running sum in order reaches goal, at least 1 and at most the total, and gives that
+// sum. Of many, only those of the bucket in which that happens are sorted.
+func (c *candidates) reach(goal uint64, ws []uint64) (last int32, sum uint64) {
+	if len(c.xs) > fewMembers {
+		at := 0
+		for sum+c.bucket[at] < goal {
+			sum += c.bucket[at]
+			at++
 		}
-	}
-	scale := float32(len(c.bucket)-1) / least
-	clear(c.bucket[:])
-	for i, x := range c.xs {
-		c.bucket[uint32(int32(x*scale))%uint32(len(c.bucket))] += weight(ws, int32(i))
-	}
-	// The last bucket with anything in it is the one when rounding leaves the sum below goal.
-	at, before, filled := int32(0), 0.0, 0.0
-	for b, w := range c.bucket {
-		if w == 0 {
-			continue
-		}
-		at, before, filled = int32(b), filled, filled+w
-		if filled >= goal {
-			break
-		}
-	}
-	for i, x := range c.xs {
-		if int32(x*scale) == at {
-			c.members = append(c.members, int32(i))
-		}
-	}
-	return before
-}
-
-// keep drops the tokens whose key is beyond last, and those of that key beyond the first so many.
-func (c *candidates) keep(last uint32, ties int) {
-	n := 0
-	weighed := len(c.ws) == len(c.xs)
-	for i, x := range c.xs {
-		k := key(x)
-		if k > last {
-			continue
-		}
-		if k == last {
-			if ties == 0 {
-				continue
+		c.members = c.members[:0]
+		for i, x := range c.xs {
+			if c.bucketOf(x) == int32(at) {
+				c.members = append(c.members, int32(i))
 			}
-			ties--
 		}
-		c.ids[n], c.xs[n] = c.ids[i], x
-		if weighed {
-			c.ws[n] = c.ws[i]
+		c.sort()
+	}
+	for _, i := range c.members {
+		if sum += weight(ws, i); sum >= goal {
+			return i, sum
 		}
-		n++
 	}
-	c.ids, c.xs = c.ids[:n], c.xs[:n]
-	if weighed {
-		c.ws = c.ws[:n]
-	}
+	panic("sample: a sum beyond the total")
+}
+
+func (c *candidates) sort() {
+	slices.SortFunc(c.members, func(a, b int32) int {
+		return cmp.Or(cmp.Compare(c.l[c.ids[b]], c.l[c.ids[a]]), cmp.Compare(a, b))
+	})
 }

@@ -11,6 +11,9 @@ import (
 
 // Check refuses a policy that cannot be followed, with diag.Invalid for the field in the API's spelling.
 func Check(p *seq.Sampling, vocab int) error {
+	if vocab > maxVocab {
+		return diag.Errorf(diag.Unsupported, "a vocabulary of %d tokens; at most %d can be sampled from", vocab, maxVocab)
+	}
 	for _, f := range []struct {
 		param  string
 		v      float32

@@ -20,21 +20,28 @@ func Logprobs(l []float32, token int32, n int, top []seq.Logprob) (float32, []se
 		return 0, top, err
 	}
 	m := l[best]
-	sum := 0.0
+	var total uint64
 	for _, v := range l {
 		if x := v - m; x >= cutoff {
-			sum += exp(x)
+			total += mass(x)
 		}
 	}
-	norm := float64(m) + math.Log(sum)
-	value := func(v float32) float32 { return max(worst, float32(float64(v)-norm)) }
+	norm := Norm(m, total)
 	from := len(top)
 	top = largest(l, n, top)
 	for i := range top[from:] {
-		top[from+i].Value = value(top[from+i].Value)
+		top[from+i].Value = Logprob(top[from+i].Value, norm)
 	}
-	return value(l[token]), top, nil
+	return Logprob(l[token], norm), top, nil
 }
+
+// Norm is the logarithm of the sum of e^l over a row, from its largest logit and the sum of its masses at temperature 1.
+func Norm(top float32, total uint64) float64 {
+	return float64(top) + math.Log(float64(total)/one)
+}
+
+// Logprob is the logarithm of the probability of a token with logit l.
+func Logprob(l float32, norm float64) float32 { return max(worst, float32(float64(l)-norm)) }
 
 // largest appends the n largest logits above -Inf in order.
 func largest(l []float32, n int, top []seq.Logprob) []seq.Logprob {

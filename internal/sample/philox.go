@@ -20,8 +20,8 @@ func philox(ctr [4]uint32, key [2]uint32) [4]uint32 {
 	return ctr
 }
 
-// Uniform is the number in [0, 1) that draws the index-th generated token of a sequence with that seed.
-func Uniform(seed, index uint64) float64 {
+// Random is the 64 bits that draw the index-th generated token of a sequence with that seed.
+func Random(seed, index uint64) uint64 {
 	r := philox([4]uint32{uint32(index), uint32(index >> 32)}, [2]uint32{uint32(seed), uint32(seed >> 32)})
-	return float64((uint64(r[0])<<32|uint64(r[1]))>>11) * 0x1p-53
+	return uint64(r[0])<<32 | uint64(r[1])
 }

@@ -4,26 +4,23 @@ package sample
 
 import (
 	"math"
+	"math/bits"
 
 	"github.com/metrale/metrale/internal/seq"
 )
 
-// greedyBelow is the temperature under which the likeliest token is taken.
-const greedyBelow = 1e-5
-
 // Seq is what sampling keeps of one sequence: its policy and, when there are penalties, how often tokens were seen.
 type Seq struct {
-	policy    *seq.Sampling
-	penalized bool
-	seen      counts
+	policy Policy
+	bias   []seq.Bias
+	seen   counts
 }
 
-// Reset begins a sequence. policy must have passed Check and is kept.
+// Reset begins a sequence. policy must have passed Check; its LogitBias is kept.
 func (s *Seq) Reset(policy *seq.Sampling, prompt []int32) {
-	s.policy = policy
-	s.penalized = policy.RepetitionPenalty != 1 || policy.PresencePenalty != 0 || policy.FrequencyPenalty != 0
+	s.policy, s.bias = NewPolicy(policy), policy.LogitBias
 	s.seen.reset()
-	if s.penalized {
+	if s.policy.Penalizes() {
 		for _, t := range prompt {
 			s.seen.at(t)
 		}
@@ -32,10 +29,16 @@ func (s *Seq) Reset(policy *seq.Sampling, prompt []int32) {
 
 // Accept appends a token to the sequence's text.
 func (s *Seq) Accept(token int32) {
-	if s.penalized {
-		s.seen.at(token).text++
+	if s.policy.Penalizes() {
+		s.seen.at(token).Text++
 	}
 }
+
+// Policy is the sequence's policy.
+func (s *Seq) Policy() *Policy { return &s.policy }
+
+// Seen is how often each token was seen, when there are penalties; valid until the next Accept.
+func (s *Seq) Seen() []seq.Count { return s.seen.entries }
 
 // Row is one row of logits from which a token is drawn.
 type Row struct {
@@ -58,14 +61,14 @@ const smallK = 512
 // Sample draws the next token. Errors have code diag.Internal: the row is unusable.
 func (w *Scratch) Sample(s *Seq, r Row) (int32, error) {
 	l := r.Logits
-	if r.Allowed != nil || len(r.Banned) > 0 || s.penalized || len(s.policy.LogitBias) > 0 {
+	if r.Allowed != nil || len(r.Banned) > 0 || s.policy.Penalizes() || len(s.bias) > 0 {
 		l = w.adjust(s, &r)
 	}
 	best, err := argmax(l)
-	if err != nil || s.policy.Temperature < greedyBelow {
+	if err != nil || s.policy.Greedy {
 		return best, err
 	}
-	return w.draw(s.policy, l, l[best], r.Index), nil
+	return w.draw(&s.policy, l, l[best], r.Index), nil
 }
 
 // adjust copies the row and applies steps 2 to 5.
@@ -80,12 +83,12 @@ func (w *Scratch) adjust(s *Seq, r *Row) []float32 {
 			l[t] = negInf
 		}
 	}
-	for _, b := range s.policy.LogitBias {
+	for _, b := range s.bias {
 		if int(b.Token) < len(l) {
 			l[b.Token] = finite(l[b.Token] + b.Value)
 		}
 	}
-	if s.penalized {
+	if s.policy.Penalizes() {
 		s.penalize(l)
 	}
 	return l
@@ -109,23 +112,24 @@ func mask(l []float32, allowed []uint32) {
 	}
 }
 
+// penalize rounds every operation to float32, as a conversion demands of the compiler.
 func (s *Seq) penalize(l []float32) {
-	p := s.policy
+	p := &s.policy
 	for _, e := range s.seen.entries {
-		if int(e.token) >= len(l) {
+		if int(e.Token) >= len(l) {
 			continue
 		}
-		v := l[e.token]
+		v := l[e.Token]
 		if v > 0 {
-			v /= p.RepetitionPenalty
+			v /= p.Repetition
 		} else {
-			v *= p.RepetitionPenalty
+			v *= p.Repetition
 		}
-		if e.text > 0 {
-			v -= p.FrequencyPenalty * float32(e.text)
-			v -= p.PresencePenalty
+		if e.Text > 0 {
+			v -= float32(p.Frequency * float32(e.Text))
+			v -= p.Presence
 		}
-		l[e.token] = finite(v)
+		l[e.Token] = finite(v)
 	}
 }
 
@@ -133,43 +137,26 @@ func (s *Seq) penalize(l []float32) {
 func finite(v float32) float32 { return min(v, math.MaxFloat32) }
 
 // draw is steps 6 to 11 for a row whose largest logit is top.
-func (w *Scratch) draw(p *seq.Sampling, l []float32, top float32, index uint64) int32 {
-	low := float64(cutoff)
-	if p.TopNSigma > 0 {
-		low = max(low, -float64(p.TopNSigma)*deviation(l, top)/float64(p.Temperature))
+func (w *Scratch) draw(p *Policy, l []float32, top float32, index uint64) int32 {
+	low := p.Low
+	if p.Sigmas > 0 {
+		low = max(low, float32(-float64(p.Sigmas)*deviation(l)*float64(p.Scale)))
 	}
-	if p.MinP > 0 {
-		low = max(low, math.Log(float64(p.MinP)))
-	}
-	scale := 1 / p.Temperature
-	if p.TopK > 0 && p.TopK <= smallK {
-		w.top = largest(l, p.TopK, w.top[:0])
-		low = max(low, float64((w.top[len(w.top)-1].Value-top)*scale))
+	k := int(p.TopK)
+	if k > 0 && k <= smallK {
+		w.top = largest(l, k, w.top[:0])
+		low = max(low, (w.top[len(w.top)-1].Value-top)*p.Scale)
 	}
 	c := &w.cand
-	c.gather(l, top, scale, float32(low))
-	if p.TopK > 0 && p.TopK < len(c.ids) { // equal ones at the end are one too many
-		c.keepCount(p.TopK)
+	c.gather(l, top, p.Scale, low)
+	if k > 0 && k < len(c.ids) { // equal ones at the end are one too many
+		c.keep(uint64(k))
 	}
-	c.weigh()
-	if p.TopP < 1 {
-		c.keepMass(float64(p.TopP) * c.total)
+	total := c.weigh()
+	if p.TopP > 0 {
+		_, total = c.reach(part(total, p.TopP), c.ws)
 	}
-	return c.pick(Uniform(p.Seed, index) * c.total)
-}
-
-// deviation is the standard deviation of the finite logits.
-func deviation(l []float32, top float32) float64 {
-	n := 0
-	var sum, squares [2]float64 // two of each, for two additions at a time
-	for i, v := range l {
-		if v > negInf {
-			d := float64(v) - float64(top)
-			n++
-			sum[i&1] += d
-			squares[i&1] += d * d
-		}
-	}
-	mean := (sum[0] + sum[1]) / float64(n)
-	return math.Sqrt(max(0, (squares[0]+squares[1])/float64(n)-mean*mean))
+	r, _ := bits.Mul64(total, Random(p.Seed, index))
+	i, _ := c.reach(r+1, c.ws)
+	return c.ids[i]
 }

@@ -171,16 +171,19 @@ func TestPhiloxKnownAnswers(t *testing.T) {
 			t.Errorf("%x %x: %x, want %x", c.ctr, c.key, got, c.want)
 		}
 	}
-	if u := Uniform(0, 0); u != float64(0x6627e8d5e169c58d>>11)*0x1p-53 {
-		t.Errorf("u is %v", u)
+	if r := Random(0, 0); r != 0x6627e8d5e169c58d {
+		t.Errorf("%x", r)
 	}
 }
 
+// uniform is Random as a number in [0, 1).
+func uniform(seed, index uint64) float64 { return float64(Random(seed, index)>>11) * 0x1p-53 }
+
 func TestUniformIsUniform(t *testing.T) {
 	for name, u := range map[string]func(i uint64) float64{
-		"by index": func(i uint64) float64 { return Uniform(42, i) },
-		"by seed":  func(i uint64) float64 { return Uniform(i, 3) },
-		"by high":  func(i uint64) float64 { return Uniform(i<<32, i<<40) },
+		"by index": func(i uint64) float64 { return uniform(42, i) },
+		"by seed":  func(i uint64) float64 { return uniform(i, 3) },
+		"by high":  func(i uint64) float64 { return uniform(i<<32, i<<40) },
 	} {
 		counts := make([]float64, 100)
 		for i := range uint64(100_000) {
@@ -200,13 +203,15 @@ func chiSquare(got, want []float64) (x float64) {
 	return
 }
 
-func TestExpIsClose(t *testing.T) {
-	worst := 0.0
+func TestMassIsClose(t *testing.T) {
 	for x := float32(cutoff); x <= 0; x += 1e-4 {
-		worst = max(worst, math.Abs(exp(x)/math.Exp(float64(x))-1))
+		want := one * math.Exp(float64(x))
+		if d := math.Abs(float64(mass(x)) - want); d > 1+3e-8*want {
+			t.Fatalf("mass(%v) is %d, want %v", x, mass(x), want)
+		}
 	}
-	if exp(0) != 1 || worst > 1e-9 {
-		t.Errorf("exp(0) is %v, largest relative error %v", exp(0), worst)
+	if mass(0) != one || mass(float32(math.Copysign(0, -1))) != one || mass(-math.SmallestNonzeroFloat32) != one || mass(cutoff) < 1 {
+		t.Errorf("%d %d", mass(0), mass(cutoff))
 	}
 }
 
@@ -218,15 +223,15 @@ func TestCountsAgainstMap(t *testing.T) {
 		want := map[int32]int32{}
 		for range 5000 {
 			tok := int32(r.IntN(2000)) * int32(1+r.IntN(3)*1000)
-			c.at(tok).text++
+			c.at(tok).Text++
 			want[tok]++
 		}
 		if len(c.entries) != len(want) {
 			t.Fatalf("%d entries, want %d", len(c.entries), len(want))
 		}
 		for _, e := range c.entries {
-			if e.text != want[e.token] {
-				t.Fatalf("token %d: %d, want %d", e.token, e.text, want[e.token])
+			if e.Text != want[e.Token] {
+				t.Fatalf("token %d: %d, want %d", e.Token, e.Text, want[e.Token])
 			}
 		}
 	}

@@ -15,13 +15,14 @@ import (
 // candidate is a token of the twin.
 type candidate struct {
 	id int32
+	l  float32
 	x  float32
 	w  float64
 }
 
 // twin is the package's doc written down in the obvious way: it sorts everything and computes in float64. eps moves every
 // threshold a little, so that a test can tell a rounding at a threshold from a mistake. It gives what may be drawn, in
-// order of id.
+// order.
 func twin(p *seq.Sampling, prompt, text []int32, r Row, eps float64) []candidate {
 	l := slices.Clone(r.Logits)
 	for i := range l {
@@ -75,27 +76,26 @@ func twin(p *seq.Sampling, prompt, text []int32, r Row, eps float64) []candidate
 			w < float64(p.MinP)*(1-eps):
 			continue
 		}
-		all = append(all, candidate{int32(i), x, w})
+		all = append(all, candidate{int32(i), v, x, w})
 	}
 	slices.SortFunc(all, func(a, b candidate) int {
-		return cmp.Or(-cmp.Compare(a.x, b.x), cmp.Compare(a.id, b.id))
+		return cmp.Or(-cmp.Compare(a.l, b.l), cmp.Compare(a.id, b.id))
 	})
 	if p.TopK > 0 {
 		all = all[:min(p.TopK, len(all))]
 	}
 	if p.TopP < 1 {
-		total := mass(all)
+		total := massOf(all)
 		for n, sum := 0, 0.0; n < len(all); n++ {
 			if sum += all[n].w; sum >= (float64(p.TopP)+eps)*total {
 				all = all[:n+1]
 			}
 		}
 	}
-	slices.SortFunc(all, func(a, b candidate) int { return cmp.Compare(a.id, b.id) })
 	return all
 }
 
-func mass(all []candidate) (sum float64) {
+func massOf(all []candidate) (sum float64) {
 	for _, c := range all {
 		sum += c.w
 	}
@@ -162,11 +162,11 @@ func randomCase(r *rand.Rand) (p seq.Sampling, prompt, text []int32, row Row) {
 	return
 }
 
-// TestAgainstTwin compares what is left to be drawn, and the draw.
+// TestAgainstTwin compares the draw.
 func TestAgainstTwin(t *testing.T) {
 	var w Scratch
 	var s Seq
-	for seed := range uint64(800) {
+	for seed := range uint64(1500) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		p, prompt, text, row := randomCase(r)
 		s.Reset(&p, prompt)
@@ -177,24 +177,16 @@ func TestAgainstTwin(t *testing.T) {
 		if err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
 		}
-		matches := false
-		for _, eps := range []float64{0, -1e-6, 1e-6} {
-			want := twin(&p, prompt, text, row, eps)
-			if len(want) != len(w.cand.ids) {
-				continue
-			}
-			same := slices.EqualFunc(want, w.cand.ids, func(c candidate, id int32) bool { return c.id == id })
-			matches = matches || same && drawn(want, Uniform(p.Seed, row.Index), id)
-		}
-		if !matches {
-			t.Fatalf("seed %d: policy %+v: drew %d of %v, want of %v", seed, p, id, w.cand.ids, twin(&p, prompt, text, row, 0))
+		u := uniform(p.Seed, row.Index)
+		if !slices.ContainsFunc([]float64{0, -1e-6, 1e-6}, func(eps float64) bool { return drawn(twin(&p, prompt, text, row, eps), u, id) }) {
+			t.Fatalf("seed %d: policy %+v: drew %d, want one of %v by %v", seed, p, id, twin(&p, prompt, text, row, 0), u)
 		}
 	}
 }
 
 // drawn says whether u, give or take a rounding, draws id.
 func drawn(all []candidate, u float64, id int32) bool {
-	total, sum := mass(all), 0.0
+	total, sum := massOf(all), 0.0
 	for _, c := range all {
 		if c.id == id {
 			return u*total >= sum-1e-6*total && u*total <= sum+c.w+1e-6*total
@@ -228,7 +220,7 @@ func TestDistribution(t *testing.T) {
 		want := twin(&p, prompt, text, Row{Logits: logits}, 0)
 		got, expected := make([]float64, len(want)), make([]float64, len(want))
 		for i, c := range want {
-			expected[i] = draws * c.w / mass(want)
+			expected[i] = draws * c.w / massOf(want)
 		}
 		for i := range uint64(draws) {
 			id, err := w.Sample(&s, Row{Logits: logits, Index: i})

@@ -46,6 +46,9 @@ type Bias struct {
 	Value float32
 }
 
+// Count is how often a token, which was seen in prompt or text, came in the text.
+type Count struct{ Token, Text int32 }
+
 // Finish says why a sequence ended.
 type Finish uint8
 
