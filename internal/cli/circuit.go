@@ -39,13 +39,14 @@ circuit invents the tensors.`, RunE: group}
 
 // circuitFlags are common to all verbs.
 type circuitFlags struct {
-	class, compute, kv, stored string
-	rows, seqs, outs, context  int64
-	noFusion                   bool
+	part, class, compute, kv, stored string
+	rows, seqs, outs, context        int64
+	noFusion                         bool
 }
 
 func (f *circuitFlags) add(cmd *cobra.Command) {
 	fl := cmd.Flags()
+	fl.StringVar(&f.part, "part", "", "part of the model beside the decoder: mtp, its draft head, or vision, its tower")
 	fl.StringVar(&f.class, "class", "cpu", "hardware class whose kernels the plan uses")
 	fl.StringVar(&f.compute, "compute", circuit.Declared, "float32, or declared: the precision that serving uses")
 	fl.StringVar(&f.kv, "kv", "", "element type of K and V: f32, bf16, f16 (default: the class's)")
@@ -101,6 +102,11 @@ func (f *circuitFlags) compile(path string) (*compiled, error) {
 		}
 		defer c.store.Close()
 		out.library, out.instance, cat = c.library, c.instance, c.store
+	}
+	if parts := out.instance.PartNames(); f.part != "" {
+		if out.instance = out.instance.InPart(f.part); out.instance == nil {
+			return nil, diag.Errorf(diag.Unsupported, "the model has no part %q; it has %q", f.part, parts).For("part")
+		}
 	}
 	if n := out.instance.Dim("context"); n > 0 {
 		f.context = min(f.context, n)
