@@ -5,6 +5,7 @@ package circuit
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/metrale/metrale/internal/diag"
@@ -13,7 +14,8 @@ import (
 	"github.com/metrale/metrale/internal/tensor"
 )
 
-// Catalog is what a checkpoint holds; weights.Store is one.
+// Catalog is what a checkpoint holds; weights.Store is one. Beside a tensor there may be others that it does not name: the scales
+// of its rows, and the tensor itself in float32.
 type Catalog interface {
 	Lookup(name string) (tensor.Info, bool)
 	Names() []string
@@ -23,7 +25,13 @@ type Catalog interface {
 type stored struct {
 	dtype   tensor.DType
 	sources []string
+	scales  []string // of the sources' rows; nil: none
+	floats  []string // the sources in float32; nil: the catalog has nothing beside tensors
 }
+
+// asFloats is the weight in float32, ofScales are its rows' scales.
+func (s stored) asFloats() stored { return stored{dtype: tensor.F32, sources: s.floats} }
+func (s stored) ofScales() stored { return stored{dtype: tensor.F32, sources: s.scales} }
 
 // most is how many names of one kind an error lists.
 const most = 64
@@ -82,7 +90,8 @@ func (in *Instance) prefix(cat Catalog) string {
 func place(name, prefix string, e int64) string {
 	root := strings.TrimSuffix(prefix, ".")
 	root = root[:strings.LastIndexByte(root, '.')+1]
-	return strings.NewReplacer("{P}", prefix, "{R}", root, "{e}", fmt.Sprint(e)).Replace(name)
+	name = strings.ReplaceAll(strings.ReplaceAll(name, "{P}", prefix), "{R}", root)
+	return strings.ReplaceAll(name, "{e}", strconv.FormatInt(e, 10))
 }
 
 // weight takes the first form whose first tensor is there in the right shape, or else the first that is there.
@@ -116,15 +125,22 @@ func (p *preflight) weight(w *Weight) stored {
 // alternative looks up each tensor of a weight's form.
 func (p *preflight) alternative(w *Weight, alt []string) stored {
 	s := stored{}
+	odd := false // the sources are not alike, or not as a kernel could take them
 	for _, src := range sourceShapes(w, alt, p.prefix) {
 		name := src.Tensor
 		t, ok := p.cat.Lookup(name)
+		_, scaled := p.cat.Lookup(name + scaleOf)
+		_, plain := p.cat.Lookup(name + floatOf)
 		p.used[name] = true
+		elems, _ := t.DType.Block()
+		odd = odd || src.Transposed && (scaled || elems > 1) || s.dtype != tensor.None && scaled != (s.scales != nil)
 		switch {
 		case !ok:
 			p.missing = append(p.missing, name)
 		case src.shape == nil || !fits(t.Shape, src.shape):
 			p.wrong = append(p.wrong, fmt.Sprintf("%s is %v, expected %s", name, t.Shape, axesText(w.Axes, src.shape, src.Transposed)))
+		case s.dtype != tensor.None && t.DType != s.dtype && plain:
+			odd = true
 		case s.dtype != tensor.None && t.DType != s.dtype:
 			p.wrong = append(p.wrong, fmt.Sprintf("%s is %v, but %s is %v", name, t.DType, s.sources[0], s.dtype))
 		default:
@@ -133,6 +149,15 @@ func (p *preflight) alternative(w *Weight, alt []string) stored {
 			}
 		}
 		s.sources = append(s.sources, src.String())
+		if plain {
+			s.floats = append(s.floats, src.of(floatOf))
+		}
+		if scaled {
+			s.scales = append(s.scales, src.of(scaleOf))
+		}
+	}
+	if odd {
+		return s.asFloats()
 	}
 	return s
 }
@@ -141,6 +166,12 @@ func (p *preflight) alternative(w *Weight, alt []string) stored {
 type source struct {
 	plan.Piece
 	shape tensor.Shape
+}
+
+// of is the same piece of what is beside the tensor.
+func (s source) of(end string) string {
+	s.Tensor += end
+	return s.Piece.String()
 }
 
 // sourceShapes lists an alternative's tensors, expert by expert. Whole tensors have equally many rows; pieces take rows out
@@ -272,7 +303,19 @@ type Synthetic struct {
 
 // SyntheticCatalog invents the checkpoint that the instance asks for: matrices as d, vectors as F32. It serves plans of
 // models that are not at hand, and loading of dummy weights.
-func (in *Instance) SyntheticCatalog(d tensor.DType) *Synthetic {
+func (in *Instance) SyntheticCatalog(d tensor.DType) *Synthetic { return in.synthetic(d) }
+
+// QuantisedCatalog is SyntheticCatalog in bfloat16, with experts one by one or in blocks, as quantised checkpoints have them:
+// weights.Separate makes values and scales of it.
+func (in *Instance) QuantisedCatalog() *Synthetic {
+	if in.Dim("gated") == 0 {
+		return in.synthetic(tensor.BF16, "_blocks", ".{e}.up_proj", ".{e}.")
+	}
+	return in.synthetic(tensor.BF16, "_blocks", ".{e}.")
+}
+
+// synthetic takes of each weight's forms the first with the first of the words that any has, or simply the first.
+func (in *Instance) synthetic(d tensor.DType, words ...string) *Synthetic {
 	s := &Synthetic{dtypes: map[string]tensor.DType{}, shapes: map[string]tensor.Shape{}}
 	var all []Weight
 	for _, part := range in.all() {
@@ -280,7 +323,7 @@ func (in *Instance) SyntheticCatalog(d tensor.DType) *Synthetic {
 	}
 	for i := range all {
 		w := &all[i]
-		for _, src := range sourceShapes(w, w.From[0], in.Prefixes[0]) {
+		for _, src := range sourceShapes(w, w.form(words), in.Prefixes[0]) {
 			name := src.Tensor
 			if _, ok := s.shapes[name]; ok {
 				continue
@@ -297,6 +340,18 @@ func (in *Instance) SyntheticCatalog(d tensor.DType) *Synthetic {
 	}
 	slices.Sort(s.names)
 	return s
+}
+
+// form chooses one for synthetic.
+func (w *Weight) form(words []string) []string {
+	for _, word := range words {
+		for _, form := range w.From {
+			if strings.Contains(form[0], word) {
+				return form
+			}
+		}
+	}
+	return w.From[0]
 }
 
 // Lookup gives a tensor's element type and shape.

@@ -139,9 +139,9 @@ func TestFormsOfOneWeight(t *testing.T) {
 
 func TestUnsupportedTypesAreNamed(t *testing.T) {
 	cfg, cat := tiny(t, "llama")
-	cat.dtypes["model.layers.0.self_attn.q_proj.weight"] = tensor.E4M3
+	cat.dtypes["model.layers.0.self_attn.q_proj.weight"] = tensor.E5M2
 	_, err := instantiate(t, cfg).Lower(lib(t), cat, Options{Class: "cpu", Compute: Float32, Limits: small})
-	if err == nil || !diag.Is(err, diag.Unsupported) || !strings.Contains(err.Error(), "L00.attn.q.w of type e4m3") {
+	if err == nil || !diag.Is(err, diag.Unsupported) || !strings.Contains(err.Error(), "L00.attn.q.w of type e5m2") {
 		t.Errorf("got %v", err)
 	}
 	for _, o := range []Options{{Class: "hopper", Compute: Float32, Limits: small}, {Class: "cpu", Compute: "fast", Limits: small}, {Class: "cpu", Compute: Float32}} {

@@ -42,7 +42,6 @@ func TestConfigsAreRefusedAtTheirLine(t *testing.T) {
 		{llama, []string{`"rope_theta": 500000.0`, `"rope_theta": "big"`}, `config.json:28:17: rope_theta is "big"; it must be a number of at least 0`},
 		{llama, []string{`"rope_theta"`, `"partial_rotary_factor": 0.5, "rope_theta"`}, `config.json:28:28: partial_rotary_factor is 0.5; model_type llama rotates whole heads`},
 		{llama, []string{`"rope_theta"`, `"rope_parameters": {}, "rope_theta"`}, `config.json:21:19: rope_scaling and rope_parameters are both given`},
-		{llama, []string{`"rope_theta"`, `"quantization_config": {"quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic", "weight_block_size": [128, 128]}, "rope_theta"`}, `config.json:28:26: the checkpoint is quantised by fp8, which is not supported yet`},
 		{llama, []string{`"num_key_value_heads": 8`, `"num_key_value_heads": 5`}, `config.json:1:1: the config does not fit circuit llama: node L00.attn.attend: attention: heads%kv_heads must be 0`},
 		{mini, []string{`"llama_4_scaling_beta"`, `"scaling_gamma"`}, `config.json:25:22: key rope_parameters.scaling_gamma is not known for rope type yarn of model_type ministral3`},
 		{llama, []string{`"high_freq_factor": 4.0`, `"high_freq_factor": 4.0, "llama_4_scaling_beta": 0.1`}, `config.json:24:54: key rope_scaling.llama_4_scaling_beta is not known for rope type llama3 of model_type llama`},

@@ -29,13 +29,6 @@ func Instantiate(lib *Library, cfg *modelconf.Config, with ...string) (*Instance
 		e, _ := diag.As(err)
 		return nil, e.At(n.Pos()).For("model_type")
 	}
-	if q := cfg.Quant; q != nil && q.Method != "gguf" {
-		n, _ := cfg.Tree.Child("quantization_config")
-		if n == nil {
-			n = cfg.Tree
-		}
-		return nil, refuse(n, "the checkpoint is quantised by %s, which is not supported yet", q.Method).For("quantization_config")
-	}
 	if v, err = lib.unwrapped(v, cfg.Tree); err != nil {
 		return nil, err
 	}

@@ -60,7 +60,7 @@ func TestFaultsInTheTreeAreNamed(t *testing.T) {
 		{block, `in = ["gate", "up"]`, `in = ["gate", "upp"]`, `circuits/blocks/mlp.toml:@:1: node act: edge upp is bound by no earlier node`},
 		{block, `attrs = { act = "$act", limit`, `attrs = { akt = "$act", limit`, `circuits/blocks/mlp.toml:@:11: node act: glu(g[R,n] u[R,n]) -> y[R,n] has no attribute akt`},
 		{block, `id = "act"`, `id = "act"` + "\nwidth = 3", `circuits/blocks/mlp.toml:@+1:1: unknown key node.width`},
-		{block, `weights.bias = { axes = ["inter"]`, `weights.b = { axes = ["inter"]`, `circuits/blocks/mlp.toml:@:1: node gate: linear(x[R,K]; w[N,K] bias?[N]) -> y[R,N] has no weight b`},
+		{block, `weights.bias = { axes = ["inter"]`, `weights.b = { axes = ["inter"]`, `circuits/blocks/mlp.toml:@:1: node gate: linear(x[R,K]; w[N,K] bias?[N] scale?[N]) -> y[R,N] has no weight b`},
 		{block, `from = [["{L}.{mlp}.gate_proj.weight"]]`, `from = []`, `circuits/blocks/mlp.toml:@:1: node gate: weight w needs axes and from`},
 		{"circuits/blocks/attention.toml", `k_pool = "k"`, `k_pool = "kk"`, `circuits/blocks/attention.toml:@:12: node append: the block declares no state kk`},
 		{"circuits/blocks/attention.toml", `dtype = "kv"`, `dtype = "kw"`, `circuits/blocks/attention.toml:@-3:2: state k: "kw" is no element type and not kv`},

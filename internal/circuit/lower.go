@@ -57,6 +57,7 @@ func (in *Instance) LowerWired(lib *Library, cat Catalog, o Options) (*plan.Plan
 	if err != nil {
 		return nil, nil, err
 	}
+	in, found = in.withScales(found, lib.Rules[o.Class])
 	in = in.withPolicy(found, o.Compute)
 	settings := map[string]string{"fuse": "on", "compute": o.Compute}
 	if o.NoFusion {
@@ -97,9 +98,8 @@ func (in *Instance) withPolicy(found []stored, policy string) *Instance {
 		}
 		q8 := policy == Declared
 		for j, p := range n.Op.weights {
-			if n.Weights[j] >= 0 && len(p.axes) > 1 {
-				elems, _ := found[n.Weights[j]].dtype.Block()
-				q8 = q8 && elems >= 32
+			if n.Weights[j] >= 0 && !p.optional && len(p.axes) > 1 {
+				q8 = q8 && found[n.Weights[j]].dtype.Integers()
 			}
 		}
 		c.Attrs = slices.Clone(n.Attrs)

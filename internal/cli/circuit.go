@@ -94,7 +94,11 @@ func (f *circuitFlags) compile(path string) (*compiled, error) {
 		if out.instance, err = circuit.Instantiate(out.library, cfg); err != nil {
 			return nil, err
 		}
-		cat = out.instance.SyntheticCatalog(stored)
+		if cat = out.instance.SyntheticCatalog(stored); cfg.Quant != nil {
+			if cat, err = dummyStore(out.instance, cfg.Quant); err != nil {
+				return nil, err
+			}
+		}
 	} else {
 		c, err := openCheckpoint(path)
 		if err != nil {

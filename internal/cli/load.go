@@ -51,7 +51,7 @@ func openAs(path, format string, with ...string) (*checkpoint, error) {
 	return openCheckpoint(path, with...)
 }
 
-// openDummy invents bfloat16 weights for a configuration.
+// openDummy invents weights for a configuration: bfloat16, or quantised as it says.
 func openDummy(path string, with ...string) (_ *checkpoint, err error) {
 	c := &checkpoint{dummy: true}
 	if c.library, err = circuit.LoadLibrary(kernels.FS); err != nil {
@@ -66,14 +66,29 @@ func openDummy(path string, with ...string) (_ *checkpoint, err error) {
 	if c.instance, err = circuit.Instantiate(c.library, c.config, with...); err != nil {
 		return nil, err
 	}
-	cat := c.instance.SyntheticCatalog(tensor.BF16)
+	c.store, err = dummyStore(c.instance, c.config.Quant)
+	return c, err
+}
+
+// dummyStore has what an instance asks for, quantised as q says; nil: bfloat16.
+func dummyStore(in *circuit.Instance, q *modelconf.Quant) (weights.Store, error) {
+	cat := in.SyntheticCatalog(tensor.BF16)
+	if q != nil {
+		cat = in.QuantisedCatalog()
+	}
 	var list []tensor.Info
 	for _, name := range cat.Names() {
 		t, _ := cat.Lookup(name)
 		list = append(list, t)
 	}
-	c.store, err = weights.Dummy(list)
-	return c, err
+	if q != nil {
+		list = weights.Separate(list, q)
+	}
+	s, err := weights.Dummy(list)
+	if err != nil {
+		return nil, err
+	}
+	return weights.Quantised(s, q)
 }
 
 // openCheckpoint opens a folder or a .gguf file and instantiates its circuit, to be served with parts beside the decoder.
@@ -98,6 +113,11 @@ func openCheckpoint(path string, with ...string) (_ *checkpoint, err error) {
 	if err != nil {
 		return nil, err
 	}
+	complete, err := weights.Quantised(c.store, c.config.Quant)
+	if err != nil {
+		return nil, err
+	}
+	c.store = complete
 	c.instance, err = circuit.Instantiate(c.library, c.config, with...)
 	return c, err
 }

@@ -127,9 +127,12 @@ type matcher struct {
 
 // For is the scheme of a module. Ask for linear layers and groups of experts only: norms and embeddings are not told apart
 // where a checkpoint says "every linear layer".
-func (q *Quant) For(module string) Scheme {
+func (q *Quant) For(module string) Scheme { return q.Rule(module).Scheme }
+
+// Rule is the rule that decides about a module; the zero Rule if none does.
+func (q *Quant) Rule(module string) Rule {
 	if q == nil {
-		return Scheme{}
+		return Rule{}
 	}
 	best := len(q.Rules)
 	for name := module; ; {
@@ -153,9 +156,9 @@ func (q *Quant) For(module string) Scheme {
 		}
 	}
 	if best == len(q.Rules) {
-		return Scheme{}
+		return Rule{}
 	}
-	return q.Rules[best].Scheme
+	return q.Rules[best]
 }
 
 // compile prepares For.

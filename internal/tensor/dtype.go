@@ -38,6 +38,12 @@ const (
 	IQ4_NL
 	MXFP4 // 32 E2M1 in ggml's order with one E8M0
 
+	// Block formats of safetensors checkpoints, made of values and their scales (layouts in weights).
+	INT4_B32  // 32 int4 in ggml's order with one BF16
+	NVFP4     // 16 E2M1 with one E4M3
+	E4M3_B32  // 32 E4M3 with one F32
+	E4M3_B128 // 128 E4M3 with one F32
+
 	numDTypes
 )
 
@@ -52,6 +58,7 @@ var dtypes = [numDTypes]struct {
 	Q4_0: {"q4_0", 32, 18}, Q4_1: {"q4_1", 32, 20}, Q5_0: {"q5_0", 32, 22}, Q5_1: {"q5_1", 32, 24}, Q8_0: {"q8_0", 32, 34},
 	Q2_K: {"q2_k", 256, 84}, Q3_K: {"q3_k", 256, 110}, Q4_K: {"q4_k", 256, 144}, Q5_K: {"q5_k", 256, 176}, Q6_K: {"q6_k", 256, 210},
 	IQ4_NL: {"iq4_nl", 32, 18}, MXFP4: {"mxfp4", 32, 17},
+	INT4_B32: {"int4_b32", 32, 18}, NVFP4: {"nvfp4", 16, 9}, E4M3_B32: {"e4m3_b32", 32, 36}, E4M3_B128: {"e4m3_b128", 128, 132},
 }
 
 // String is the lower-case name, as plans and manifests write it.
@@ -74,6 +81,9 @@ func ParseDType(s string) (DType, bool) {
 
 // Block is the number of elements in a block and of bytes that it takes. Plain types have blocks of one element.
 func (d DType) Block() (elems, bytes int) { return dtypes[d].elems, dtypes[d].bytes }
+
+// Integers says whether values are small integers times the scales of their blocks, as integer dot products want them.
+func (d DType) Integers() bool { return d >= Q4_0 && d <= NVFP4 }
 
 // Bytes is the size of n elements; n must be whole blocks.
 func (d DType) Bytes(n int64) int64 {

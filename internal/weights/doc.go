@@ -9,6 +9,7 @@
 //     and rows that GGUF converters permuted are put back while reading (weights/gguf says which).
 //  3. Bytes of a tensor are little-endian and row-major, in the stored format; block formats stay blocks. Dequantize turns
 //     whole blocks of any format into float32.
+//     Quantised puts values and scales that a checkpoint keeps apart together while they are read.
 //  4. A Store is safe for concurrent use. Close ends it, and with it the views that Bytes gave.
 //  5. Read never faults on a file that shrinks under us, since it reads and does not touch a mapping; a view that Bytes gave
 //     may. Drop tells the kernel that a view's pages are not needed any more, so that resident memory stays near what was

@@ -28,7 +28,8 @@ type dummyTensor struct {
 
 // Dummy is a Store of random values that depend on the tensors' names only: the same in every run, however they are read. The
 // values of a row of K are ± around 1/√K, so that activations stay finite; vectors are near 1 where the name says norm, else
-// small. Formats whose values come in blocks with scales are refused (diag.Unsupported).
+// small. Scales of quantised values are positive, such that weights are about what others are at K of a few thousand. Formats
+// whose values come in blocks with scales are refused (diag.Unsupported): see Separate.
 func Dummy(tensors []tensor.Info) (Store, error) {
 	d := &dummy{by: map[string]dummyTensor{}}
 	for _, t := range tensors {
@@ -42,11 +43,21 @@ func Dummy(tensors []tensor.Info) (Store, error) {
 				exponent = -1
 			}
 		}
+		scales := endsIn(t.Name, besides) || endsIn(t.Name, inputs) || strings.HasSuffix(t.Name, ".scale")
+		if scales {
+			exponent = scaleExponent(t.Name)
+		}
 		var ok bool
 		if x.mask, x.base, ok = wordOf(t.DType, exponent); !ok {
 			return nil, diag.Errorf(diag.Unsupported, "tensor %s: there are no dummy weights of type %v", t.Name, t.DType).For(t.Name)
 		}
-		if len(t.Shape) < 2 && exponent == -1 { // positive
+		if strings.HasSuffix(t.Name, ".weight_packed") {
+			x.mask, x.base = math.MaxUint64, 0
+		}
+		if scales && t.DType == tensor.U8 { // exponents
+			x.mask, x.base, _ = wordOf(tensor.E8M0, 0)
+		}
+		if scales || len(t.Shape) < 2 && exponent == -1 { // positive
 			x.mask &^= signs(t.DType)
 		}
 		d.names, d.by[t.Name] = append(d.names, t.Name), x
@@ -76,11 +87,11 @@ func wordOf(d tensor.DType, e int) (mask, base uint64, ok bool) {
 		return 0x83FF * lanes16, clamp(e, 15, 30) << 10 * lanes16, true
 	case tensor.E4M3: // scaled by another tensor
 		return 0x87 * lanes8, 7 << 3 * lanes8, true
-	case tensor.E8M0: // 2^-4 to 2^-1
-		return 0x03 * lanes8, 120 * lanes8, true
+	case tensor.E8M0: // 2^-11 to 2^-8
+		return 0x03 * lanes8, 116 * lanes8, true
 	case tensor.I32: // indices of small tables
 		return 7 * lanes32, 0, true
-	case tensor.U8: // packed codes
+	case tensor.U8, tensor.I8: // packed codes
 		return math.MaxUint64, 0, true
 	}
 	return 0, 0, false
@@ -93,8 +104,21 @@ func signs(d tensor.DType) uint64 {
 		return 0x8000000080000000
 	case tensor.BF16, tensor.F16:
 		return 0x8000800080008000
+	case tensor.E4M3:
+		return 0x8080808080808080
 	}
 	return 0
+}
+
+// scaleExponent is that of a scale: 2^-6 makes weights from e4m3 in ±[1, 2), 2^-8 from e2m1 times such a scale.
+func scaleExponent(name string) int {
+	switch {
+	case strings.HasSuffix(name, "weight_scale_2"):
+		return -8
+	case strings.HasSuffix(name, "weight_global_scale"): // divides
+		return 8
+	}
+	return -6
 }
 
 func (d *dummy) Names() []string { return d.names }

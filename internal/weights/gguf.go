@@ -18,15 +18,6 @@ import (
 	"github.com/metrale/metrale/internal/weights/gguf"
 )
 
-// Dequantize decodes len(dst) elements of any type, GGUF's blocks included, into float32. Bit-equal with PyTorch's
-// conversions and ggml's reference. It fails if src has not their size.
-func Dequantize(dst []float32, d tensor.DType, src []byte) error {
-	if d >= tensor.Q4_0 && d <= tensor.MXFP4 {
-		return gguf.Dequantize(dst, d, src)
-	}
-	return tensor.Decode(dst, d, src)
-}
-
 // splitName is the name of one part of a split GGUF file: prefix, number, count.
 var splitName = regexp.MustCompile(`^(.*)-(\d{5})-of-(\d{5})\.gguf$`)
 

@@ -13,7 +13,7 @@ func groupLinear(a *args) func() {
 	w, groups := a.stack("w", 0, 0, 0)
 	x := a.acts("x", plan.In, groups*w.K)
 	y := a.actsLike(x, "y", plan.Out, groups*w.N)
-	c := &linear.GroupCall{X: x.data, Groups: groups, W: w, Y: y.data, Compute: a.compute()}
+	c := &linear.GroupCall{X: x.data, Groups: groups, W: w, Scale: a.optFloats("scale", groups*w.N), Y: y.data, Compute: a.compute()}
 	d := a.dev
 	return func() {
 		if c.Rows = x.rows(); c.Rows > 0 {

@@ -64,14 +64,14 @@ func (a *args) multiply(x matrix, c *linear.Call) func() {
 	}
 }
 
-// oneLinear is y = x wᵀ + bias, or added to y.
+// oneLinear is y = x wᵀ · scale + bias, or added to y.
 func oneLinear(mode linear.Mode, access plan.Access) func(a *args) func() {
 	return func(a *args) func() {
 		x := a.acts("x", plan.In, 0)
 		w := a.panel("w", 0, x.n)
-		bias := a.optFloats("bias", w.N)
+		scale, bias := a.optFloats("scale", w.N), a.optFloats("bias", w.N)
 		y := a.actsLike(x, "y", access, w.N)
-		return a.multiply(x, &linear.Call{X: x.data, W: []linear.Weight{w}, Bias: [][]float32{bias}, Y: [][]float32{y.data},
+		return a.multiply(x, &linear.Call{X: x.data, W: []linear.Weight{w}, Scale: [][]float32{scale}, Bias: [][]float32{bias}, Y: [][]float32{y.data},
 			Mode: mode, Compute: a.compute()})
 	}
 }
@@ -88,6 +88,7 @@ func linearN(a *args) func() {
 	for i := range n {
 		w := a.panel(fmt.Sprint("w", i), 0, x.n)
 		c.W = append(c.W, w)
+		c.Scale = append(c.Scale, a.optFloats(fmt.Sprint("scale", i), w.N))
 		c.Bias = append(c.Bias, a.optFloats(fmt.Sprint("bias", i), w.N))
 		c.Y = append(c.Y, a.actsLike(x, fmt.Sprint("y", i), plan.Out, w.N).data)
 	}
@@ -99,8 +100,9 @@ func linearGlu(a *args) func() {
 	x := a.acts("x", plan.In, 0)
 	g := a.panel("wg", 0, x.n)
 	u := a.panel("wu", g.N, x.n)
+	scale := [][]float32{a.optFloats("sg", g.N), a.optFloats("su", g.N)}
 	y := a.actsLike(x, "y", plan.Out, g.N)
-	return a.multiply(x, &linear.Call{X: x.data, W: []linear.Weight{g, u}, Y: [][]float32{y.data},
+	return a.multiply(x, &linear.Call{X: x.data, W: []linear.Weight{g, u}, Scale: scale, Y: [][]float32{y.data},
 		Glu: a.act("act", gluActs...), Limit: float32(a.float("limit", 0)), Compute: a.compute()})
 }
 

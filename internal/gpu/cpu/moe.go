@@ -40,6 +40,7 @@ func experts(a *args) func() {
 		inner = a.divides("gate_up", inner, 2)
 	}
 	c.Down, _ = a.stack("down", c.Experts, x.n, inner)
+	c.GateUpScale, c.DownScale = a.optFloats("gate_up_scale", c.Experts*c.GateUp.N), a.optFloats("down_scale", c.Experts*x.n)
 	c.GateUpBias, c.DownBias = a.optFloats("gate_up_bias", c.Experts*c.GateUp.N), a.optFloats("down_bias", c.Experts*x.n)
 	c.Y = a.actsLike(x, "y", plan.Out, x.n).data
 	d := a.dev

@@ -29,6 +29,8 @@ var blockTypes = []blockType{
 	{name: "Q6_K", low: 4, high: 2, super: true, group: 16},
 	{name: "IQ4_NL", low: 4, book: "bookIQ4", group: 32, signed: true},
 	{name: "MXFP4", low: 4, book: "bookMX", bf16: true, group: 32},
+	{name: "INT4_B32", low: 4, bf16: true, group: 32},
+	{name: "NVFP4", low: 4, book: "bookMX", group: 16},
 }
 
 func (f blockType) groups() int     { return 32 / f.group }
@@ -38,8 +40,11 @@ func (f blockType) planeBytes() int { return 64 * (f.low + f.high) }
 func (f blockType) mins() int { return 32 }
 
 func (f blockType) ints() int {
-	if f.affine {
+	switch {
+	case f.affine:
 		return 64
+	case !f.super:
+		return 32 * f.groups()
 	}
 	return 32
 }
@@ -214,7 +219,7 @@ func (g *gen) walk(f blockType, count string, body func(w *walk)) {
 // scale puts the scale of group gr into dst.
 func (g *gen) scale(w *walk, gr int, dst string) {
 	if !w.super {
-		g.number(w.blockType, 0, "SI", dst)
+		g.number(w.blockType, 32*gr, "SI", dst)
 		return
 	}
 	g.integer("VPMOVSXBD", 16*gr, w.ints, dst)

@@ -2,8 +2,6 @@
 
 package main
 
-import "fmt"
-
 // decode writes code records as float32 [32][16].
 func (g *gen) decode(k kind) {
 	if k.signed {
@@ -119,9 +117,7 @@ type directKernel struct {
 }
 
 func (g *gen) direct(k directKernel, rows int) {
-	g.begin(fmt.Sprintf("direct%s_%d", k.name, rows), "directF32", fmt.Sprintf("int(tensor.%s)<<4 | %d", k.name, rows),
-		"multiplies a tile of rows with panels as they are packed.",
-		arg{"out", "DI"}, arg{"ldN", "R8"}, arg{"panelsN", "R13"}, arg{"w", "SI"}, arg{"x", "R14"}, arg{"ldxN", "BX"}, arg{"kN", "R15"})
+	g.beginDirect(k.name, rows)
 	k.setup()
 	sum := g.perHalf(rows)
 	g.f("SHLQ $2, R8")

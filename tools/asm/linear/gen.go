@@ -56,7 +56,7 @@ func files() map[string][]byte {
 }
 
 // tables are the Go tables of functions, and their element types.
-var tables = [][2]string{{"unpack", "unpackFunc"}, {"directQ8", "directQ8Func"}, {"directF32", "directF32Func"}, {"tileQ8", "tileQ8Func"}, {"decode", "decodeFunc"}, {"tileF32", "tileF32Func"}}
+var tables = [][2]string{{"unpack", "unpackFunc"}, {"directQ8", "directQ8Func"}, {"directF32", "directF32Func"}, {"tileQ8", "tileQ8Func"}, {"decode", "decodeFunc"}, {"tileF32", "tileF32Func"}, {"widenFloat8", "widenFunc"}}
 
 func (g *gen) kernels() {
 	g.quantize()
@@ -76,11 +76,17 @@ func (g *gen) kernels() {
 	}
 	g.widenBF16()
 	g.widenF16()
+	for _, f := range float8Types {
+		g.widenFloat8(f)
+	}
 	for _, rows := range g.heights() {
 		g.tileF32(rows)
 		g.directFloat(rows)
 		g.directBF16(rows)
 		g.directF16(rows)
+		for _, f := range float8Types {
+			g.directFloat8(f, rows)
+		}
 	}
 }
 

@@ -25,15 +25,15 @@ type Compute uint8
 
 const (
 	F32 Compute = iota // float32 activations times exactly dequantised weights
-	Q16                // activations of two int8 digits for weights of block types; the others compute as F32
+	Q16                // activations of two int8 digits for weights of integer codes; the others compute as F32
 )
 
 // Mode says what happens to Y.
 type Mode uint8
 
 const (
-	Store Mode = iota // y = x·wᵀ + b
-	Add               // y += x·wᵀ + b
+	Store Mode = iota // y = x·wᵀ·scale + b
+	Add               // y += x·wᵀ·scale + b
 )
 
 // Call is up to four products of the same activations.
@@ -41,7 +41,8 @@ type Call struct {
 	X       []float32 // [Rows, K]
 	Rows    int
 	W       []Weight    // all of the same K
-	Bias    [][]float32 // one [N] for each weight, or nil for none; or nil
+	Scale   [][]float32 // one [N] for each weight, which multiplies its products, or nil for none; or nil
+	Bias    [][]float32 // the same, added after that
 	Y       [][]float32 // [Rows, N] for each weight
 	Mode    Mode
 	Glu     vec.Act // if not None: Y[0] = act(x·W[0]ᵀ) * (x·W[1]ᵀ), and Mode is Store
@@ -66,8 +67,9 @@ type ExpertsCall struct {
 	Act      vec.Act
 	Limit    float32 // of gate and up, if Gated; 0: none
 
-	GateUpBias, DownBias []float32 // [Experts, N], or nil
-	Compute              Compute
+	GateUpScale, DownScale []float32 // [Experts, N], or nil: multiply products
+	GateUpBias, DownBias   []float32 // the same, added after that
+	Compute                Compute
 }
 
 // GroupCall is a block-diagonal product: y_g = x_g w_gᵀ for each group g of a row.
@@ -76,6 +78,7 @@ type GroupCall struct {
 	Rows    int
 	Groups  int
 	W       Weight    // [N, K]; Data holds the matrices of all groups
+	Scale   []float32 // [Groups, N], or nil
 	Y       []float32 // [Rows, Groups·N]
 	Compute Compute
 }

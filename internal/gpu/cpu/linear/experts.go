@@ -26,9 +26,9 @@ func Experts(p Pool, s *Scratch, c *ExpertsCall) {
 	m.x, m.y = grow(m.x, n*width), grow(m.y, n*width)
 	m.pair, m.h = grow(m.pair, n*c.GateUp.N), grow(m.h, n*inner)
 	n = s.sortByExpert(c)
-	s.stacked(p, c.GateUp, c.GateUpBias, c.Experts, c.Compute, m.x[:n*width], m.pair)
+	s.stacked(p, c.GateUp, outputs{c.GateUpScale, c.GateUpBias}, c.Experts, c.Compute, m.x[:n*width], m.pair)
 	s.each(p, n, inner, s.gluTask)
-	s.stacked(p, c.Down, c.DownBias, c.Experts, c.Compute, m.h[:n*inner], m.y)
+	s.stacked(p, c.Down, outputs{c.DownScale, c.DownBias}, c.Experts, c.Compute, m.h[:n*inner], m.y)
 	for i := range s.workers {
 		s.workers[i].scaled = grow(s.workers[i].scaled, width)
 	}
@@ -66,10 +66,10 @@ func (s *Scratch) sortByExpert(c *ExpertsCall) int {
 }
 
 // stacked multiplies rows that are sorted by matrix (m.first says where each matrix's begin) with their matrix of w.
-func (s *Scratch) stacked(p Pool, w Weight, bias []float32, count int, compute Compute, x, y []float32) {
+func (s *Scratch) stacked(p Pool, w Weight, o outputs, count int, compute Compute, x, y []float32) {
 	s.act, s.mode = vec.None, Store
 	s.begin(x, w.K)
-	s.addMat(w, compute, bias, y)
+	s.addMat(w, compute, o, y)
 	most, busy := 0, 0
 	for e := range count {
 		rows := int(s.moe.first[e+1] - s.moe.first[e])

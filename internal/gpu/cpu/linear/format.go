@@ -24,6 +24,7 @@ type format struct {
 	affine    bool      // has a min
 	super     bool      // scales are integers times a scale of 256 elements
 	bf16      bool      // scales are bf16, else f16
+	float8    bool      // codes are e4m3, and scales, if any, float32
 	book      *[16]byte // codes of a 4-bit index
 
 	// offsets in the record
@@ -33,7 +34,7 @@ type format struct {
 // affine values of a codebook are stored with 128 added, so that codes are unsigned.
 var bookIQ4 = [16]byte{1, 24, 45, 63, 79, 93, 106, 118, 129, 141, 153, 166, 181, 197, 217, 241}
 
-// bookMX is twice the E2M1 value plus 16; the scale has the half.
+// bookMX is twice the E2M1 value plus 16; the scale is half the stored one.
 var bookMX = [16]byte{16, 17, 18, 19, 20, 22, 24, 28, 16, 15, 14, 13, 12, 10, 8, 4}
 
 var formats = [64]*format{
@@ -52,6 +53,12 @@ var formats = [64]*format{
 	tensor.Q6_K:   blocks(format{d: tensor.Q6_K, low: 4, high: 2, zero: 32, super: true, group: 16}),
 	tensor.IQ4_NL: blocks(format{d: tensor.IQ4_NL, low: 4, zero: 128, book: &bookIQ4, group: 32}),
 	tensor.MXFP4:  blocks(format{d: tensor.MXFP4, low: 4, zero: 16, book: &bookMX, bf16: true, group: 32}),
+
+	tensor.INT4_B32:  blocks(format{d: tensor.INT4_B32, low: 4, zero: 8, bf16: true, group: 32}),
+	tensor.NVFP4:     blocks(format{d: tensor.NVFP4, low: 4, zero: 16, book: &bookMX, group: 16}),
+	tensor.E4M3:      {d: tensor.E4M3, elems: 1, bytes: lanes, float8: true},
+	tensor.E4M3_B32:  {d: tensor.E4M3_B32, elems: 32, bytes: lanes * (4 + 32), float8: true},
+	tensor.E4M3_B128: {d: tensor.E4M3_B128, elems: 128, bytes: lanes * (4 + 128), float8: true},
 }
 
 // blocks fills in sizes and offsets of a block format.
@@ -62,7 +69,9 @@ func blocks(f format) *format {
 		f.mins, at = at, at+2*lanes
 	}
 	f.elems = block
-	if f.super {
+	if !f.super {
+		at *= f.groups()
+	} else {
 		f.elems = super
 		f.ints, at = at, at+super/f.group*lanes
 		if f.affine {
@@ -88,10 +97,11 @@ func formatOf(d tensor.DType, k int64) (*format, error) {
 	if int(d) >= len(formats) || formats[d] == nil {
 		return nil, diag.Errorf(diag.Unsupported, "linear: no panel layout for weights in %v", d)
 	}
-	if elems, _ := d.Block(); k <= 0 || k%int64(elems) != 0 {
-		return nil, diag.Errorf(diag.Unsupported, "linear: rows of %d elements are no whole blocks of %v", k, d)
+	f := formats[d]
+	if elems, _ := d.Block(); k <= 0 || elems > 1 && k%int64(f.elems) != 0 {
+		return nil, diag.Errorf(diag.Unsupported, "linear: rows of %d elements are no whole records of %d %v", k, f.elems, d)
 	}
-	return formats[d], nil
+	return f, nil
 }
 
 // PackRows is the height of a panel: Pack takes whole panels, but for a matrix's last.

@@ -17,7 +17,7 @@ func Groups(p Pool, s *Scratch, c *GroupCall) {
 			copy(m.x[(g*c.Rows+r)*c.W.K:][:c.W.K], c.X[(r*c.Groups+g)*c.W.K:])
 		}
 	}
-	s.stacked(p, c.W, nil, c.Groups, c.Compute, m.x, m.y)
+	s.stacked(p, c.W, outputs{scale: c.Scale}, c.Groups, c.Compute, m.x, m.y)
 	for r := range c.Rows {
 		for g := range c.Groups {
 			copy(c.Y[(r*c.Groups+g)*c.W.N:][:c.W.N], m.y[(g*c.Rows+r)*c.W.N:])

@@ -39,7 +39,8 @@ func (n threads) Run(tasks int, task func(i, worker int)) {
 
 // dtypes are all that have a panel layout.
 var dtypes = []tensor.DType{tensor.F32, tensor.F16, tensor.BF16, tensor.Q4_0, tensor.Q4_1, tensor.Q5_0, tensor.Q5_1, tensor.Q8_0,
-	tensor.Q2_K, tensor.Q3_K, tensor.Q4_K, tensor.Q5_K, tensor.Q6_K, tensor.IQ4_NL, tensor.MXFP4}
+	tensor.Q2_K, tensor.Q3_K, tensor.Q4_K, tensor.Q5_K, tensor.Q6_K, tensor.IQ4_NL, tensor.MXFP4,
+	tensor.INT4_B32, tensor.NVFP4, tensor.E4M3, tensor.E4M3_B32, tensor.E4M3_B128}
 
 // scales are the offsets of half-precision numbers in a stored block.
 var scales = map[tensor.DType][]int{tensor.Q4_0: {0}, tensor.Q4_1: {0, 2}, tensor.Q5_0: {0}, tensor.Q5_1: {0, 2}, tensor.Q8_0: {0},
@@ -63,6 +64,17 @@ func randomWeights(rng *rand.Rand, d tensor.DType, n int) []byte {
 			le.PutUint16(raw[at:], tensor.ToBF16(number()))
 		case tensor.MXFP4:
 			raw[at] = byte(120 + rng.IntN(10))
+		case tensor.NVFP4:
+			raw[at] = byte(rng.IntN(0x7F)) // subnormal scales too
+		case tensor.INT4_B32:
+			le.PutUint16(raw[at:], tensor.ToBF16(number()))
+		case tensor.E4M3:
+			raw[at] = noNaN(raw[at])
+		case tensor.E4M3_B32, tensor.E4M3_B128:
+			le.PutUint32(raw[at:], math.Float32bits(number()))
+			for i := at + 4; i < at+size; i++ {
+				raw[i] = noNaN(raw[i])
+			}
 		default:
 			for _, o := range scales[d] {
 				le.PutUint16(raw[at+o:], tensor.ToF16(number()))
@@ -70,6 +82,14 @@ func randomWeights(rng *rand.Rand, d tensor.DType, n int) []byte {
 		}
 	}
 	return raw
+}
+
+// noNaN replaces the two codes of e4m3 that are no numbers.
+func noNaN(code byte) byte {
+	if code&0x7F == 0x7F {
+		return code ^ 1
+	}
+	return code
 }
 
 // matrix is a weight, packed and as float32.
@@ -235,8 +255,10 @@ func widths(d tensor.DType) []int {
 	switch elems, _ := d.Block(); elems {
 	case 1:
 		return []int{1, 2, 35, 96, 577, chunkQ8 + 3}
-	case 32:
+	case 16, 32:
 		return []int{32, 96, 576, chunkQ8 + 32}
+	case 128:
+		return []int{128, 384, 640, chunkQ8 + 128}
 	}
 	return []int{256, 768, chunkQ8 + 256}
 }
@@ -373,7 +395,7 @@ func TestFusedEqualsSteps(t *testing.T) {
 			const k, n, n2 = 256, 72, 40
 			a, b := newMatrix(t, rng, tensor.Q4_K, n, k), newMatrix(t, rng, tensor.Q6_K, n2, k)
 			c := newMatrix(t, rng, tensor.Q4_K, n, k)
-			x, bias := randomFloats(rng, rows*k), randomFloats(rng, n)
+			x, scale, bias := randomFloats(rng, rows*k), randomFloats(rng, n), randomFloats(rng, n)
 			single := func(m matrix) []float32 {
 				y := poisoned(rows * m.N)
 				Run(p, s, &Call{X: x, Rows: rows, W: []Weight{m.Weight}, Y: [][]float32{y}, Compute: Q16})
@@ -383,10 +405,10 @@ func TestFusedEqualsSteps(t *testing.T) {
 
 			y0, y1, y2 := poisoned(rows*n), poisoned(rows*n2), poisoned(rows*n)
 			Run(p, s, &Call{X: x, Rows: rows, W: []Weight{a.Weight, b.Weight, c.Weight}, Y: [][]float32{y0, y1, y2},
-				Bias: [][]float32{bias, nil, nil}, Compute: Q16})
+				Scale: [][]float32{scale, nil, nil}, Bias: [][]float32{bias, nil, nil}, Compute: Q16})
 			biased := slices.Clone(ya)
-			for r := range rows {
-				s.kernels.level.Add(biased[r*n:][:n], bias)
+			for i := range biased {
+				biased[i] = float32(biased[i]*scale[i%n]) + bias[i%n]
 			}
 			if !slices.Equal(y0, biased) || !slices.Equal(y1, yb) || !slices.Equal(y2, yc) {
 				t.Fatalf("%d rows: linear_n differs from linear", rows)
@@ -395,7 +417,7 @@ func TestFusedEqualsSteps(t *testing.T) {
 			sum := randomFloats(rng, rows*n)
 			want := slices.Clone(sum)
 			s.kernels.level.Add(want, biased)
-			Run(p, s, &Call{X: x, Rows: rows, W: []Weight{a.Weight}, Y: [][]float32{sum}, Bias: [][]float32{bias}, Mode: Add, Compute: Q16})
+			Run(p, s, &Call{X: x, Rows: rows, W: []Weight{a.Weight}, Y: [][]float32{sum}, Scale: [][]float32{scale}, Bias: [][]float32{bias}, Mode: Add, Compute: Q16})
 			if !slices.Equal(sum, want) {
 				t.Fatalf("%d rows: linear_add differs from linear, add", rows)
 			}
@@ -403,9 +425,16 @@ func TestFusedEqualsSteps(t *testing.T) {
 			for act, limit := range map[vec.Act]float32{vec.Silu: 0, vec.GeluTanh: 0.5, vec.SiluThenLimit: 0.5, vec.SwigluOAI: 7} {
 				got, want := poisoned(rows*n), make([]float32, rows*n)
 				s.kernels.level.GluLimited(act, limit, want, ya, yc)
-				Run(p, s, &Call{X: x, Rows: rows, W: []Weight{a.Weight, c.Weight}, Y: [][]float32{got}, Glu: act, Limit: limit, Compute: Q16})
+				call := &Call{X: x, Rows: rows, W: []Weight{a.Weight, c.Weight}, Y: [][]float32{got}, Glu: act, Limit: limit, Compute: Q16}
+				Run(p, s, call)
 				if !slices.Equal(got, want) {
 					t.Fatalf("%d rows: linear_glu differs from linear, linear, glu", rows)
+				}
+				call.Scale, call.Bias = [][]float32{scale, nil}, [][]float32{bias, nil}
+				Run(p, s, call)
+				s.kernels.level.GluLimited(act, limit, want, biased, yc)
+				if !slices.Equal(got, want) {
+					t.Fatalf("%d rows: linear_glu with a scale and a bias differs from steps", rows)
 				}
 			}
 		}
@@ -416,7 +445,7 @@ func TestFusedEqualsSteps(t *testing.T) {
 func TestExpertsEqualsSteps(t *testing.T) {
 	eachPath(t, func(t *testing.T, s *Scratch, p Pool) {
 		rng := rand.New(rand.NewPCG(8, 9))
-		for _, d := range []tensor.DType{tensor.BF16, tensor.Q8_0, tensor.Q4_1} {
+		for _, d := range []tensor.DType{tensor.BF16, tensor.Q8_0, tensor.Q4_1, tensor.NVFP4, tensor.E4M3} {
 			for _, rows := range []int{1, 2, 70} {
 				const experts, slots, width, inner = 5, 2, 96, 32
 				gated, act, n := rows != 2, vec.Silu, 2*inner
@@ -442,29 +471,30 @@ func TestExpertsEqualsSteps(t *testing.T) {
 				if rows == 70 {
 					call.Act, call.Limit = vec.SwigluOAI, 0.5
 					call.GateUpBias, call.DownBias = randomFloats(rng, experts*n), randomFloats(rng, experts*width)
+					call.GateUpScale, call.DownScale = randomFloats(rng, experts*n), randomFloats(rng, experts*width)
 				}
 				Experts(p, s, call)
 
-				one := func(m matrix, bias []float32, e int32, x []float32) []float32 {
+				one := func(m matrix, scale, bias []float32, e int32, x []float32) []float32 {
 					y := poisoned(m.N)
 					if bias != nil {
-						bias = bias[int(e)*m.N:][:m.N]
+						scale, bias = scale[int(e)*m.N:][:m.N], bias[int(e)*m.N:][:m.N]
 					}
-					Run(p, s, &Call{X: x, Rows: 1, W: []Weight{m.Weight}, Bias: [][]float32{bias}, Y: [][]float32{y}, Compute: Q16})
+					Run(p, s, &Call{X: x, Rows: 1, W: []Weight{m.Weight}, Scale: [][]float32{scale}, Bias: [][]float32{bias}, Y: [][]float32{y}, Compute: Q16})
 					return y
 				}
 				for r := range rows {
 					want := make([]float32, width)
 					for slot := range slots {
 						e := ids[r*slots+slot]
-						pair := one(gates[e], call.GateUpBias, e, x[r*width:][:width])
+						pair := one(gates[e], call.GateUpScale, call.GateUpBias, e, x[r*width:][:width])
 						h := make([]float32, inner)
 						if gated {
 							s.kernels.level.GluLimited(call.Act, call.Limit, h, pair[:inner], pair[inner:])
 						} else {
 							s.kernels.level.Apply(act, h, pair)
 						}
-						for i, v := range one(downs[e], call.DownBias, e, h) {
+						for i, v := range one(downs[e], call.DownScale, call.DownBias, e, h) {
 							want[i] += float32(v * score[r*slots+slot])
 						}
 					}

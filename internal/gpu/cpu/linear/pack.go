@@ -36,6 +36,8 @@ func Pack(dst []byte, d tensor.DType, n, k, row, rows int64, src []byte) error {
 			packPairs(dst[at:at+panel], int(k), rowBytes, part)
 		case d == tensor.F16:
 			packHalves(dst[at:at+panel], int(k), rowBytes, part)
+		case f.float8:
+			packFloat8(dst[at:at+panel], f, rowBytes, part)
 		default:
 			packFloats(dst[at:at+panel], int(k), rowBytes, part)
 		}
@@ -89,6 +91,25 @@ func packPairs(dst []byte, k, rowBytes int, src []byte) {
 	}
 }
 
+// packFloat8 writes f32 [16] │ e4m3 [elems][16] for each record, without scales where a record is one k.
+func packFloat8(dst []byte, f *format, rowBytes int, src []byte) {
+	clear(dst)
+	size := rowBytes / (len(dst) / f.bytes) // of a row in a record
+	start := size - f.elems                 // of its codes
+	for r := 0; r*f.bytes < len(dst); r++ {
+		rec := dst[r*f.bytes:][:f.bytes]
+		for c := 0; c*rowBytes < len(src); c++ {
+			from := src[c*rowBytes+r*size:][:size]
+			if start > 0 {
+				copy(rec[4*c:], from[:start])
+			}
+			for i, code := range from[start:] {
+				rec[(start+i)*lanes+c] = code
+			}
+		}
+	}
+}
+
 // zeroLane clears the row c of a panel of [..][16] elements of size bytes.
 func zeroLane(dst []byte, c, size int) {
 	for at := c * size; at < len(dst); at += lanes * size {
@@ -100,6 +121,7 @@ func zeroLane(dst []byte, c, size int) {
 type stored struct {
 	words [super / 4]uint32
 	d, m  uint16 // scale and min, or those that ints and mins multiply
+	d2    uint16 // scale of the second group of a block that has one for each
 	ints  [16]int8
 	mins  [16]uint8
 }
@@ -107,7 +129,7 @@ type stored struct {
 // packBlocks writes the records of one panel from rows of stored blocks.
 func packBlocks(dst []byte, f *format, d tensor.DType, rowBytes int, src []byte) {
 	clear(dst)
-	_, size := d.Block()
+	size := int(d.Bytes(int64(f.elems)))
 	split := splitters[d]
 	var s stored
 	for r := 0; r*f.bytes < len(dst); r++ {
@@ -122,6 +144,9 @@ func packBlocks(dst []byte, f *format, d tensor.DType, rowBytes int, src []byte)
 // put writes row c of a record, which was all zero.
 func (f *format) put(rec []byte, c int, s *stored) {
 	le.PutUint16(rec[2*c:], s.d)
+	if !f.super && f.groups() == 2 {
+		le.PutUint16(rec[2*(lanes+c):], s.d2)
+	}
 	if f.affine {
 		le.PutUint16(rec[f.mins+2*c:], s.m)
 	}

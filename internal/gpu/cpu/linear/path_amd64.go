@@ -18,6 +18,7 @@ type (
 	unpackFunc  = func(dst, src unsafe.Pointer, blocks int)
 	decodeFunc  = func(dst, rec unsafe.Pointer, blocks, zero int)
 	tileQ8Func  = func(out unsafe.Pointer, ld int, w, a, aux unsafe.Pointer, blocks, add int)
+	widenFunc   = func(dst, src unsafe.Pointer, k int)
 	tileF32Func = func(out unsafe.Pointer, ld int, w, x unsafe.Pointer, ldx, k, add int)
 
 	directQ8Func  = func(out unsafe.Pointer, ld, panels int, w, a, aux unsafe.Pointer, blocks int)
@@ -43,6 +44,7 @@ type simd struct {
 	quantize  func(codes, scales unsafe.Pointer, step int, sums, src unsafe.Pointer, blocks int)
 	widenBF16 func(dst, src unsafe.Pointer, k int)
 	widenF16  func(dst, src unsafe.Pointer, k int)
+	widen8    []widenFunc    // by type
 	unpack    []unpackFunc   // by type
 	decode    []decodeFunc   // by kind
 	directQ8  []directQ8Func // by type<<4 | rows
@@ -52,10 +54,10 @@ type simd struct {
 	signed    bool // tileQ8 has kernels for signed codes
 }
 
-var avx2 = simd{quantizeAVX2, widenBF16AVX2, widenF16AVX2, unpackAVX2[:], decodeAVX2[:], directQ8AVX2[:],
+var avx2 = simd{quantizeAVX2, widenBF16AVX2, widenF16AVX2, widenFloat8AVX2[:], unpackAVX2[:], decodeAVX2[:], directQ8AVX2[:],
 	directF32AVX2[:], tileQ8AVX2[:], tileF32AVX2[:], true}
 
-var avx512 = simd{quantizeAVX512, widenBF16AVX512, widenF16AVX512, unpackAVX512[:], decodeAVX512[:], directQ8AVX512[:],
+var avx512 = simd{quantizeAVX512, widenBF16AVX512, widenF16AVX512, widenFloat8AVX512[:], unpackAVX512[:], decodeAVX512[:], directQ8AVX512[:],
 	directF32AVX512[:], tileQ8AVX512[:], tileF32AVX512[:], false}
 
 // paths are those that this processor has, the best first.
@@ -148,6 +150,8 @@ func (s *simd) widen(f *format, dst []float32, panel []byte, k0, k1 int, tmp []b
 		s.widenBF16(ptr(dst), ptr(panel[at:]), n)
 	case f.d == tensor.F16:
 		s.widenF16(ptr(dst), ptr(panel[at:]), n)
+	case f.float8:
+		s.widen8[f.d](ptr(dst), ptr(panel[at:]), n)
 	case !f.quantised():
 		copy(dst, view[float32](panel[at:])[:n*lanes])
 	default:

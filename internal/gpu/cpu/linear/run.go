@@ -38,6 +38,9 @@ func (s *Scratch) split(p Pool, c *Call) {
 	}
 	for i := range c.W {
 		one.W, one.Y = c.W[i:i+1], y[i:i+1]
+		if c.Scale != nil {
+			one.Scale = c.Scale[i : i+1]
+		}
 		if c.Bias != nil {
 			one.Bias = c.Bias[i : i+1]
 		}
@@ -53,15 +56,18 @@ func (s *Scratch) run(p Pool, c *Call) {
 	s.act, s.limit, s.mode = c.Glu, c.Limit, c.Mode
 	s.begin(c.X, c.W[0].K)
 	for i, w := range c.W {
-		var bias []float32
+		var o outputs
+		if c.Scale != nil {
+			o.scale = c.Scale[i]
+		}
 		if c.Bias != nil {
-			bias = c.Bias[i]
+			o.bias = c.Bias[i]
 		}
 		y := c.Y[0]
 		if c.Glu == vec.None {
 			y = c.Y[i]
 		}
-		s.addMat(w, c.Compute, bias, y)
+		s.addMat(w, c.Compute, o, y)
 	}
 	tasks := s.divide(c)
 	s.prepare(p, s.rows(c.Rows))
@@ -142,13 +148,13 @@ func (s *Scratch) multiply(i, worker int) {
 		s.glu(w, sp, p0, n, columns)
 		return
 	}
-	if s.mode == Store && m.bias == nil && columns == n*lanes && !s.two {
+	if s.mode == Store && m.scale == nil && m.bias == nil && columns == n*lanes && !s.two {
 		s.product(w, m, sp, p0, n, m.y[sp.row*m.w.N+p0*lanes:], m.w.N)
 		return
 	}
 	ld := n * lanes
 	row, rows := s.sum(w, m, sp, p0, n, w.out)
-	s.addBias(m, sp, w.out, ld, rows, p0, columns)
+	s.scaleAndBias(m, sp, w.out, ld, rows, p0, columns)
 	for r := range rows {
 		y, out := m.y[(row+r)*m.w.N+p0*lanes:][:columns], w.out[r*ld:]
 		if s.mode == Add {
@@ -159,14 +165,17 @@ func (s *Scratch) multiply(i, worker int) {
 	}
 }
 
-// addBias adds the bias of the columns from panel p0 to rows of out.
-func (s *Scratch) addBias(m *mat, sp *span, out []float32, ld, rows, p0, columns int) {
-	if m.bias == nil {
-		return
-	}
-	bias := m.bias[sp.matrix*m.w.N+p0*lanes:][:columns]
+// scaleAndBias finishes rows of out, columns from panel p0 on.
+func (s *Scratch) scaleAndBias(m *mat, sp *span, out []float32, ld, rows, p0, columns int) {
+	at := sp.matrix*m.w.N + p0*lanes
 	for r := range rows {
-		s.kernels.level.Add(out[r*ld:][:columns], bias)
+		row := out[r*ld:][:columns]
+		if m.scale != nil {
+			s.kernels.level.Mul(row, row, m.scale[at:][:columns])
+		}
+		if m.bias != nil {
+			s.kernels.level.Add(row, m.bias[at:][:columns])
+		}
 	}
 }
 
@@ -177,7 +186,7 @@ func (s *Scratch) glu(w *worker, sp *span, p0, n, columns int) {
 	for i, out := range [...][]float32{w.gate, w.out} {
 		m := &s.mats[i]
 		row, rows = s.sum(w, m, sp, p0, n, out)
-		s.addBias(m, sp, out, ld, rows, p0, columns)
+		s.scaleAndBias(m, sp, out, ld, rows, p0, columns)
 	}
 	all := rows * ld
 	s.kernels.level.GluLimited(s.act, s.limit, w.out[:all], w.gate[:all], w.out[:all])

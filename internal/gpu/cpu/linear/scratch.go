@@ -78,15 +78,19 @@ func (f *format) aux() auxKind { return auxKind{f.affine, f.zero, f.group} }
 
 // mat is a weight, or the experts' matrices of one, in a region.
 type mat struct {
-	f       *format
-	w       Weight
-	matrix  int // bytes of one matrix
-	aux     int // its kind in acts, −1 to compute in float32
-	strip   int // panels of a task
-	strips  int
-	first   int // first task
-	bias, y []float32
+	f      *format
+	w      Weight
+	matrix int // bytes of one matrix
+	aux    int // its kind in acts, −1 to compute in float32
+	strip  int // panels of a task
+	strips int
+	first  int // first task
+	outputs
+	y []float32
 }
+
+// outputs are what a matrix's products are multiplied with, and what is then added, for each column; nil for nothing.
+type outputs struct{ scale, bias []float32 }
 
 // NewScratch makes scratch for a pool of workers and reserves memory for calls of up to maxRows rows of maxK elements; a
 // larger call makes it grow. It computes on the best path.
@@ -152,9 +156,9 @@ func (s *Scratch) addSpans(row, n, limit, matrix int) {
 }
 
 // addMat adds a weight to the region.
-func (s *Scratch) addMat(w Weight, compute Compute, bias, y []float32) {
+func (s *Scratch) addMat(w Weight, compute Compute, o outputs, y []float32) {
 	f := formats[w.D]
-	m := mat{f: f, w: w, aux: -1, bias: bias, y: y}
+	m := mat{f: f, w: w, aux: -1, outputs: o, y: y}
 	m.matrix = m.panels() * f.panelBytes(w.K)
 	if compute == Q16 && f.quantised() {
 		m.aux, s.two = s.kind(f.aux()), true

@@ -41,6 +41,15 @@ var splitters = map[tensor.DType]func(s *stored, b []byte){
 		}
 		s.nibbles(b[1:])
 	},
+	tensor.INT4_B32: func(s *stored, b []byte) {
+		s.d = le.Uint16(b)
+		s.nibbles(b[2:])
+	},
+	tensor.NVFP4: func(s *stored, b []byte) { // two stored blocks; half an e4m3 fits a half
+		s.d, s.d2 = tensor.ToF16(tensor.FromE4M3(b[0])/2), tensor.ToF16(tensor.FromE4M3(b[9])/2)
+		s.inOrder(0, b[1:9])
+		s.inOrder(4, b[10:18])
+	},
 	tensor.Q2_K: func(s *stored, b []byte) {
 		s.d, s.m = le.Uint16(b[80:]), le.Uint16(b[82:])
 		for g, x := range b[:16] {
@@ -89,6 +98,14 @@ func (s *stored) nibbles(b []byte) {
 	for t := range 4 {
 		x := le.Uint32(b[4*t:])
 		s.words[t], s.words[t+4] = x&0x0f0f0f0f, x>>4&0x0f0f0f0f
+	}
+}
+
+// inOrder reads 16 codes as words from t on: element 2i in the low nibble of byte i, 2i+1 in its high nibble.
+func (s *stored) inOrder(t int, b []byte) {
+	for i := range 4 {
+		x := uint32(le.Uint16(b[2*i:]))
+		s.words[t+i] = x&0xf | x&0xf0<<4 | x&0xf00<<8 | x&0xf000<<12
 	}
 }
 

@@ -300,6 +300,51 @@ func directQ8MXFP4_2AVX512(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Po
 //go:noescape
 func directQ8MXFP4_1AVX512(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer, a unsafe.Pointer, aux unsafe.Pointer, blocksN int)
 
+// unpackINT4_B32AVX512 writes code records of blocks, the first of which begins a record.
+//
+//go:noescape
+func unpackINT4_B32AVX512(dst unsafe.Pointer, src unsafe.Pointer, blocksN int)
+
+// directQ8INT4_B32_8AVX512 multiplies a tile of quantised rows with panels as they are packed.
+//
+//go:noescape
+func directQ8INT4_B32_8AVX512(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer, a unsafe.Pointer, aux unsafe.Pointer, blocksN int)
+
+// directQ8INT4_B32_4AVX512 multiplies a tile of quantised rows with panels as they are packed.
+//
+//go:noescape
+func directQ8INT4_B32_4AVX512(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer, a unsafe.Pointer, aux unsafe.Pointer, blocksN int)
+
+// directQ8INT4_B32_2AVX512 multiplies a tile of quantised rows with panels as they are packed.
+//
+//go:noescape
+func directQ8INT4_B32_2AVX512(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer, a unsafe.Pointer, aux unsafe.Pointer, blocksN int)
+
+// directQ8INT4_B32_1AVX512 multiplies a tile of quantised rows with panels as they are packed.
+//
+//go:noescape
+func directQ8INT4_B32_1AVX512(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer, a unsafe.Pointer, aux unsafe.Pointer, blocksN int)
+
+// unpackNVFP4AVX512 writes code records of blocks, the first of which begins a record.
+//
+//go:noescape
+func unpackNVFP4AVX512(dst unsafe.Pointer, src unsafe.Pointer, blocksN int)
+
+// directQ8NVFP4_4AVX512 multiplies a tile of quantised rows with panels as they are packed.
+//
+//go:noescape
+func directQ8NVFP4_4AVX512(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer, a unsafe.Pointer, aux unsafe.Pointer, blocksN int)
+
+// directQ8NVFP4_2AVX512 multiplies a tile of quantised rows with panels as they are packed.
+//
+//go:noescape
+func directQ8NVFP4_2AVX512(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer, a unsafe.Pointer, aux unsafe.Pointer, blocksN int)
+
+// directQ8NVFP4_1AVX512 multiplies a tile of quantised rows with panels as they are packed.
+//
+//go:noescape
+func directQ8NVFP4_1AVX512(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer, a unsafe.Pointer, aux unsafe.Pointer, blocksN int)
+
 // decodeZero32AVX512 writes code records as float32.
 //
 //go:noescape
@@ -410,6 +455,21 @@ func widenBF16AVX512(dst unsafe.Pointer, src unsafe.Pointer, kN int)
 //go:noescape
 func widenF16AVX512(dst unsafe.Pointer, src unsafe.Pointer, kN int)
 
+// widenE4M3AVX512 writes n k of records as float32.
+//
+//go:noescape
+func widenE4M3AVX512(dst unsafe.Pointer, src unsafe.Pointer, kN int)
+
+// widenE4M3_B32AVX512 writes n k of records as float32.
+//
+//go:noescape
+func widenE4M3_B32AVX512(dst unsafe.Pointer, src unsafe.Pointer, kN int)
+
+// widenE4M3_B128AVX512 writes n k of records as float32.
+//
+//go:noescape
+func widenE4M3_B128AVX512(dst unsafe.Pointer, src unsafe.Pointer, kN int)
+
 // tileF32_8AVX512 multiplies a tile of rows with a panel of float32.
 //
 //go:noescape
@@ -429,6 +489,21 @@ func directBF16_8AVX512(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Point
 //
 //go:noescape
 func directF16_8AVX512(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer, x unsafe.Pointer, ldxN int, kN int)
+
+// directE4M3_8AVX512 multiplies a tile of rows with panels as they are packed.
+//
+//go:noescape
+func directE4M3_8AVX512(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer, x unsafe.Pointer, ldxN int, kN int)
+
+// directE4M3_B32_8AVX512 multiplies a tile of rows with panels as they are packed.
+//
+//go:noescape
+func directE4M3_B32_8AVX512(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer, x unsafe.Pointer, ldxN int, kN int)
+
+// directE4M3_B128_8AVX512 multiplies a tile of rows with panels as they are packed.
+//
+//go:noescape
+func directE4M3_B128_8AVX512(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer, x unsafe.Pointer, ldxN int, kN int)
 
 // tileF32_4AVX512 multiplies a tile of rows with a panel of float32.
 //
@@ -450,6 +525,21 @@ func directBF16_4AVX512(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Point
 //go:noescape
 func directF16_4AVX512(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer, x unsafe.Pointer, ldxN int, kN int)
 
+// directE4M3_4AVX512 multiplies a tile of rows with panels as they are packed.
+//
+//go:noescape
+func directE4M3_4AVX512(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer, x unsafe.Pointer, ldxN int, kN int)
+
+// directE4M3_B32_4AVX512 multiplies a tile of rows with panels as they are packed.
+//
+//go:noescape
+func directE4M3_B32_4AVX512(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer, x unsafe.Pointer, ldxN int, kN int)
+
+// directE4M3_B128_4AVX512 multiplies a tile of rows with panels as they are packed.
+//
+//go:noescape
+func directE4M3_B128_4AVX512(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer, x unsafe.Pointer, ldxN int, kN int)
+
 // tileF32_2AVX512 multiplies a tile of rows with a panel of float32.
 //
 //go:noescape
@@ -469,6 +559,21 @@ func directBF16_2AVX512(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Point
 //
 //go:noescape
 func directF16_2AVX512(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer, x unsafe.Pointer, ldxN int, kN int)
+
+// directE4M3_2AVX512 multiplies a tile of rows with panels as they are packed.
+//
+//go:noescape
+func directE4M3_2AVX512(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer, x unsafe.Pointer, ldxN int, kN int)
+
+// directE4M3_B32_2AVX512 multiplies a tile of rows with panels as they are packed.
+//
+//go:noescape
+func directE4M3_B32_2AVX512(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer, x unsafe.Pointer, ldxN int, kN int)
+
+// directE4M3_B128_2AVX512 multiplies a tile of rows with panels as they are packed.
+//
+//go:noescape
+func directE4M3_B128_2AVX512(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer, x unsafe.Pointer, ldxN int, kN int)
 
 // tileF32_1AVX512 multiplies a tile of rows with a panel of float32.
 //
@@ -490,82 +595,118 @@ func directBF16_1AVX512(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Point
 //go:noescape
 func directF16_1AVX512(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer, x unsafe.Pointer, ldxN int, kN int)
 
+// directE4M3_1AVX512 multiplies a tile of rows with panels as they are packed.
+//
+//go:noescape
+func directE4M3_1AVX512(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer, x unsafe.Pointer, ldxN int, kN int)
+
+// directE4M3_B32_1AVX512 multiplies a tile of rows with panels as they are packed.
+//
+//go:noescape
+func directE4M3_B32_1AVX512(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer, x unsafe.Pointer, ldxN int, kN int)
+
+// directE4M3_B128_1AVX512 multiplies a tile of rows with panels as they are packed.
+//
+//go:noescape
+func directE4M3_B128_1AVX512(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer, x unsafe.Pointer, ldxN int, kN int)
+
 var unpackAVX512 = [...]unpackFunc{
-	tensor.Q4_0:   unpackQ4_0AVX512,
-	tensor.Q4_1:   unpackQ4_1AVX512,
-	tensor.Q5_0:   unpackQ5_0AVX512,
-	tensor.Q5_1:   unpackQ5_1AVX512,
-	tensor.Q8_0:   unpackQ8_0AVX512,
-	tensor.Q2_K:   unpackQ2_KAVX512,
-	tensor.Q3_K:   unpackQ3_KAVX512,
-	tensor.Q4_K:   unpackQ4_KAVX512,
-	tensor.Q5_K:   unpackQ5_KAVX512,
-	tensor.Q6_K:   unpackQ6_KAVX512,
-	tensor.IQ4_NL: unpackIQ4_NLAVX512,
-	tensor.MXFP4:  unpackMXFP4AVX512,
+	tensor.Q4_0:     unpackQ4_0AVX512,
+	tensor.Q4_1:     unpackQ4_1AVX512,
+	tensor.Q5_0:     unpackQ5_0AVX512,
+	tensor.Q5_1:     unpackQ5_1AVX512,
+	tensor.Q8_0:     unpackQ8_0AVX512,
+	tensor.Q2_K:     unpackQ2_KAVX512,
+	tensor.Q3_K:     unpackQ3_KAVX512,
+	tensor.Q4_K:     unpackQ4_KAVX512,
+	tensor.Q5_K:     unpackQ5_KAVX512,
+	tensor.Q6_K:     unpackQ6_KAVX512,
+	tensor.IQ4_NL:   unpackIQ4_NLAVX512,
+	tensor.MXFP4:    unpackMXFP4AVX512,
+	tensor.INT4_B32: unpackINT4_B32AVX512,
+	tensor.NVFP4:    unpackNVFP4AVX512,
 }
 
 var directQ8AVX512 = [...]directQ8Func{
-	int(tensor.Q4_0)<<4 | 8:   directQ8Q4_0_8AVX512,
-	int(tensor.Q4_0)<<4 | 4:   directQ8Q4_0_4AVX512,
-	int(tensor.Q4_0)<<4 | 2:   directQ8Q4_0_2AVX512,
-	int(tensor.Q4_0)<<4 | 1:   directQ8Q4_0_1AVX512,
-	int(tensor.Q4_1)<<4 | 8:   directQ8Q4_1_8AVX512,
-	int(tensor.Q4_1)<<4 | 4:   directQ8Q4_1_4AVX512,
-	int(tensor.Q4_1)<<4 | 2:   directQ8Q4_1_2AVX512,
-	int(tensor.Q4_1)<<4 | 1:   directQ8Q4_1_1AVX512,
-	int(tensor.Q5_0)<<4 | 8:   directQ8Q5_0_8AVX512,
-	int(tensor.Q5_0)<<4 | 4:   directQ8Q5_0_4AVX512,
-	int(tensor.Q5_0)<<4 | 2:   directQ8Q5_0_2AVX512,
-	int(tensor.Q5_0)<<4 | 1:   directQ8Q5_0_1AVX512,
-	int(tensor.Q5_1)<<4 | 8:   directQ8Q5_1_8AVX512,
-	int(tensor.Q5_1)<<4 | 4:   directQ8Q5_1_4AVX512,
-	int(tensor.Q5_1)<<4 | 2:   directQ8Q5_1_2AVX512,
-	int(tensor.Q5_1)<<4 | 1:   directQ8Q5_1_1AVX512,
-	int(tensor.Q8_0)<<4 | 8:   directQ8Q8_0_8AVX512,
-	int(tensor.Q8_0)<<4 | 4:   directQ8Q8_0_4AVX512,
-	int(tensor.Q8_0)<<4 | 2:   directQ8Q8_0_2AVX512,
-	int(tensor.Q8_0)<<4 | 1:   directQ8Q8_0_1AVX512,
-	int(tensor.Q2_K)<<4 | 4:   directQ8Q2_K_4AVX512,
-	int(tensor.Q2_K)<<4 | 2:   directQ8Q2_K_2AVX512,
-	int(tensor.Q2_K)<<4 | 1:   directQ8Q2_K_1AVX512,
-	int(tensor.Q3_K)<<4 | 4:   directQ8Q3_K_4AVX512,
-	int(tensor.Q3_K)<<4 | 2:   directQ8Q3_K_2AVX512,
-	int(tensor.Q3_K)<<4 | 1:   directQ8Q3_K_1AVX512,
-	int(tensor.Q4_K)<<4 | 8:   directQ8Q4_K_8AVX512,
-	int(tensor.Q4_K)<<4 | 4:   directQ8Q4_K_4AVX512,
-	int(tensor.Q4_K)<<4 | 2:   directQ8Q4_K_2AVX512,
-	int(tensor.Q4_K)<<4 | 1:   directQ8Q4_K_1AVX512,
-	int(tensor.Q5_K)<<4 | 8:   directQ8Q5_K_8AVX512,
-	int(tensor.Q5_K)<<4 | 4:   directQ8Q5_K_4AVX512,
-	int(tensor.Q5_K)<<4 | 2:   directQ8Q5_K_2AVX512,
-	int(tensor.Q5_K)<<4 | 1:   directQ8Q5_K_1AVX512,
-	int(tensor.Q6_K)<<4 | 4:   directQ8Q6_K_4AVX512,
-	int(tensor.Q6_K)<<4 | 2:   directQ8Q6_K_2AVX512,
-	int(tensor.Q6_K)<<4 | 1:   directQ8Q6_K_1AVX512,
-	int(tensor.IQ4_NL)<<4 | 8: directQ8IQ4_NL_8AVX512,
-	int(tensor.IQ4_NL)<<4 | 4: directQ8IQ4_NL_4AVX512,
-	int(tensor.IQ4_NL)<<4 | 2: directQ8IQ4_NL_2AVX512,
-	int(tensor.IQ4_NL)<<4 | 1: directQ8IQ4_NL_1AVX512,
-	int(tensor.MXFP4)<<4 | 8:  directQ8MXFP4_8AVX512,
-	int(tensor.MXFP4)<<4 | 4:  directQ8MXFP4_4AVX512,
-	int(tensor.MXFP4)<<4 | 2:  directQ8MXFP4_2AVX512,
-	int(tensor.MXFP4)<<4 | 1:  directQ8MXFP4_1AVX512,
+	int(tensor.Q4_0)<<4 | 8:     directQ8Q4_0_8AVX512,
+	int(tensor.Q4_0)<<4 | 4:     directQ8Q4_0_4AVX512,
+	int(tensor.Q4_0)<<4 | 2:     directQ8Q4_0_2AVX512,
+	int(tensor.Q4_0)<<4 | 1:     directQ8Q4_0_1AVX512,
+	int(tensor.Q4_1)<<4 | 8:     directQ8Q4_1_8AVX512,
+	int(tensor.Q4_1)<<4 | 4:     directQ8Q4_1_4AVX512,
+	int(tensor.Q4_1)<<4 | 2:     directQ8Q4_1_2AVX512,
+	int(tensor.Q4_1)<<4 | 1:     directQ8Q4_1_1AVX512,
+	int(tensor.Q5_0)<<4 | 8:     directQ8Q5_0_8AVX512,
+	int(tensor.Q5_0)<<4 | 4:     directQ8Q5_0_4AVX512,
+	int(tensor.Q5_0)<<4 | 2:     directQ8Q5_0_2AVX512,
+	int(tensor.Q5_0)<<4 | 1:     directQ8Q5_0_1AVX512,
+	int(tensor.Q5_1)<<4 | 8:     directQ8Q5_1_8AVX512,
+	int(tensor.Q5_1)<<4 | 4:     directQ8Q5_1_4AVX512,
+	int(tensor.Q5_1)<<4 | 2:     directQ8Q5_1_2AVX512,
+	int(tensor.Q5_1)<<4 | 1:     directQ8Q5_1_1AVX512,
+	int(tensor.Q8_0)<<4 | 8:     directQ8Q8_0_8AVX512,
+	int(tensor.Q8_0)<<4 | 4:     directQ8Q8_0_4AVX512,
+	int(tensor.Q8_0)<<4 | 2:     directQ8Q8_0_2AVX512,
+	int(tensor.Q8_0)<<4 | 1:     directQ8Q8_0_1AVX512,
+	int(tensor.Q2_K)<<4 | 4:     directQ8Q2_K_4AVX512,
+	int(tensor.Q2_K)<<4 | 2:     directQ8Q2_K_2AVX512,
+	int(tensor.Q2_K)<<4 | 1:     directQ8Q2_K_1AVX512,
+	int(tensor.Q3_K)<<4 | 4:     directQ8Q3_K_4AVX512,
+	int(tensor.Q3_K)<<4 | 2:     directQ8Q3_K_2AVX512,
+	int(tensor.Q3_K)<<4 | 1:     directQ8Q3_K_1AVX512,
+	int(tensor.Q4_K)<<4 | 8:     directQ8Q4_K_8AVX512,
+	int(tensor.Q4_K)<<4 | 4:     directQ8Q4_K_4AVX512,
+	int(tensor.Q4_K)<<4 | 2:     directQ8Q4_K_2AVX512,
+	int(tensor.Q4_K)<<4 | 1:     directQ8Q4_K_1AVX512,
+	int(tensor.Q5_K)<<4 | 8:     directQ8Q5_K_8AVX512,
+	int(tensor.Q5_K)<<4 | 4:     directQ8Q5_K_4AVX512,
+	int(tensor.Q5_K)<<4 | 2:     directQ8Q5_K_2AVX512,
+	int(tensor.Q5_K)<<4 | 1:     directQ8Q5_K_1AVX512,
+	int(tensor.Q6_K)<<4 | 4:     directQ8Q6_K_4AVX512,
+	int(tensor.Q6_K)<<4 | 2:     directQ8Q6_K_2AVX512,
+	int(tensor.Q6_K)<<4 | 1:     directQ8Q6_K_1AVX512,
+	int(tensor.IQ4_NL)<<4 | 8:   directQ8IQ4_NL_8AVX512,
+	int(tensor.IQ4_NL)<<4 | 4:   directQ8IQ4_NL_4AVX512,
+	int(tensor.IQ4_NL)<<4 | 2:   directQ8IQ4_NL_2AVX512,
+	int(tensor.IQ4_NL)<<4 | 1:   directQ8IQ4_NL_1AVX512,
+	int(tensor.MXFP4)<<4 | 8:    directQ8MXFP4_8AVX512,
+	int(tensor.MXFP4)<<4 | 4:    directQ8MXFP4_4AVX512,
+	int(tensor.MXFP4)<<4 | 2:    directQ8MXFP4_2AVX512,
+	int(tensor.MXFP4)<<4 | 1:    directQ8MXFP4_1AVX512,
+	int(tensor.INT4_B32)<<4 | 8: directQ8INT4_B32_8AVX512,
+	int(tensor.INT4_B32)<<4 | 4: directQ8INT4_B32_4AVX512,
+	int(tensor.INT4_B32)<<4 | 2: directQ8INT4_B32_2AVX512,
+	int(tensor.INT4_B32)<<4 | 1: directQ8INT4_B32_1AVX512,
+	int(tensor.NVFP4)<<4 | 4:    directQ8NVFP4_4AVX512,
+	int(tensor.NVFP4)<<4 | 2:    directQ8NVFP4_2AVX512,
+	int(tensor.NVFP4)<<4 | 1:    directQ8NVFP4_1AVX512,
 }
 
 var directF32AVX512 = [...]directF32Func{
-	int(tensor.F32)<<4 | 8:  directF32_8AVX512,
-	int(tensor.BF16)<<4 | 8: directBF16_8AVX512,
-	int(tensor.F16)<<4 | 8:  directF16_8AVX512,
-	int(tensor.F32)<<4 | 4:  directF32_4AVX512,
-	int(tensor.BF16)<<4 | 4: directBF16_4AVX512,
-	int(tensor.F16)<<4 | 4:  directF16_4AVX512,
-	int(tensor.F32)<<4 | 2:  directF32_2AVX512,
-	int(tensor.BF16)<<4 | 2: directBF16_2AVX512,
-	int(tensor.F16)<<4 | 2:  directF16_2AVX512,
-	int(tensor.F32)<<4 | 1:  directF32_1AVX512,
-	int(tensor.BF16)<<4 | 1: directBF16_1AVX512,
-	int(tensor.F16)<<4 | 1:  directF16_1AVX512,
+	int(tensor.F32)<<4 | 8:       directF32_8AVX512,
+	int(tensor.BF16)<<4 | 8:      directBF16_8AVX512,
+	int(tensor.F16)<<4 | 8:       directF16_8AVX512,
+	int(tensor.E4M3)<<4 | 8:      directE4M3_8AVX512,
+	int(tensor.E4M3_B32)<<4 | 8:  directE4M3_B32_8AVX512,
+	int(tensor.E4M3_B128)<<4 | 8: directE4M3_B128_8AVX512,
+	int(tensor.F32)<<4 | 4:       directF32_4AVX512,
+	int(tensor.BF16)<<4 | 4:      directBF16_4AVX512,
+	int(tensor.F16)<<4 | 4:       directF16_4AVX512,
+	int(tensor.E4M3)<<4 | 4:      directE4M3_4AVX512,
+	int(tensor.E4M3_B32)<<4 | 4:  directE4M3_B32_4AVX512,
+	int(tensor.E4M3_B128)<<4 | 4: directE4M3_B128_4AVX512,
+	int(tensor.F32)<<4 | 2:       directF32_2AVX512,
+	int(tensor.BF16)<<4 | 2:      directBF16_2AVX512,
+	int(tensor.F16)<<4 | 2:       directF16_2AVX512,
+	int(tensor.E4M3)<<4 | 2:      directE4M3_2AVX512,
+	int(tensor.E4M3_B32)<<4 | 2:  directE4M3_B32_2AVX512,
+	int(tensor.E4M3_B128)<<4 | 2: directE4M3_B128_2AVX512,
+	int(tensor.F32)<<4 | 1:       directF32_1AVX512,
+	int(tensor.BF16)<<4 | 1:      directBF16_1AVX512,
+	int(tensor.F16)<<4 | 1:       directF16_1AVX512,
+	int(tensor.E4M3)<<4 | 1:      directE4M3_1AVX512,
+	int(tensor.E4M3_B32)<<4 | 1:  directE4M3_B32_1AVX512,
+	int(tensor.E4M3_B128)<<4 | 1: directE4M3_B128_1AVX512,
 }
 
 var tileQ8AVX512 = [...]tileQ8Func{
@@ -599,6 +740,12 @@ var tileF32AVX512 = [...]tileF32Func{
 	4: tileF32_4AVX512,
 	2: tileF32_2AVX512,
 	1: tileF32_1AVX512,
+}
+
+var widenFloat8AVX512 = [...]widenFunc{
+	tensor.E4M3:      widenE4M3AVX512,
+	tensor.E4M3_B32:  widenE4M3_B32AVX512,
+	tensor.E4M3_B128: widenE4M3_B128AVX512,
 }
 
 // quantizeAVX2 quantises blocks of a row; codes and scales lie step bytes apart.
@@ -726,6 +873,26 @@ func unpackMXFP4AVX2(dst unsafe.Pointer, src unsafe.Pointer, blocksN int)
 //go:noescape
 func directQ8MXFP4_1AVX2(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer, a unsafe.Pointer, aux unsafe.Pointer, blocksN int)
 
+// unpackINT4_B32AVX2 writes code records of blocks, the first of which begins a record.
+//
+//go:noescape
+func unpackINT4_B32AVX2(dst unsafe.Pointer, src unsafe.Pointer, blocksN int)
+
+// directQ8INT4_B32_1AVX2 multiplies a tile of quantised rows with panels as they are packed.
+//
+//go:noescape
+func directQ8INT4_B32_1AVX2(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer, a unsafe.Pointer, aux unsafe.Pointer, blocksN int)
+
+// unpackNVFP4AVX2 writes code records of blocks, the first of which begins a record.
+//
+//go:noescape
+func unpackNVFP4AVX2(dst unsafe.Pointer, src unsafe.Pointer, blocksN int)
+
+// directQ8NVFP4_1AVX2 multiplies a tile of quantised rows with panels as they are packed.
+//
+//go:noescape
+func directQ8NVFP4_1AVX2(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer, a unsafe.Pointer, aux unsafe.Pointer, blocksN int)
+
 // decodeZero32AVX2 writes code records as float32.
 //
 //go:noescape
@@ -831,6 +998,21 @@ func widenBF16AVX2(dst unsafe.Pointer, src unsafe.Pointer, kN int)
 //go:noescape
 func widenF16AVX2(dst unsafe.Pointer, src unsafe.Pointer, kN int)
 
+// widenE4M3AVX2 writes n k of records as float32.
+//
+//go:noescape
+func widenE4M3AVX2(dst unsafe.Pointer, src unsafe.Pointer, kN int)
+
+// widenE4M3_B32AVX2 writes n k of records as float32.
+//
+//go:noescape
+func widenE4M3_B32AVX2(dst unsafe.Pointer, src unsafe.Pointer, kN int)
+
+// widenE4M3_B128AVX2 writes n k of records as float32.
+//
+//go:noescape
+func widenE4M3_B128AVX2(dst unsafe.Pointer, src unsafe.Pointer, kN int)
+
 // tileF32_4AVX2 multiplies a tile of rows with a panel of float32.
 //
 //go:noescape
@@ -850,6 +1032,21 @@ func directBF16_4AVX2(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer
 //
 //go:noescape
 func directF16_4AVX2(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer, x unsafe.Pointer, ldxN int, kN int)
+
+// directE4M3_4AVX2 multiplies a tile of rows with panels as they are packed.
+//
+//go:noescape
+func directE4M3_4AVX2(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer, x unsafe.Pointer, ldxN int, kN int)
+
+// directE4M3_B32_4AVX2 multiplies a tile of rows with panels as they are packed.
+//
+//go:noescape
+func directE4M3_B32_4AVX2(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer, x unsafe.Pointer, ldxN int, kN int)
+
+// directE4M3_B128_4AVX2 multiplies a tile of rows with panels as they are packed.
+//
+//go:noescape
+func directE4M3_B128_4AVX2(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer, x unsafe.Pointer, ldxN int, kN int)
 
 // tileF32_2AVX2 multiplies a tile of rows with a panel of float32.
 //
@@ -871,6 +1068,21 @@ func directBF16_2AVX2(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer
 //go:noescape
 func directF16_2AVX2(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer, x unsafe.Pointer, ldxN int, kN int)
 
+// directE4M3_2AVX2 multiplies a tile of rows with panels as they are packed.
+//
+//go:noescape
+func directE4M3_2AVX2(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer, x unsafe.Pointer, ldxN int, kN int)
+
+// directE4M3_B32_2AVX2 multiplies a tile of rows with panels as they are packed.
+//
+//go:noescape
+func directE4M3_B32_2AVX2(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer, x unsafe.Pointer, ldxN int, kN int)
+
+// directE4M3_B128_2AVX2 multiplies a tile of rows with panels as they are packed.
+//
+//go:noescape
+func directE4M3_B128_2AVX2(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer, x unsafe.Pointer, ldxN int, kN int)
+
 // tileF32_1AVX2 multiplies a tile of rows with a panel of float32.
 //
 //go:noescape
@@ -891,46 +1103,74 @@ func directBF16_1AVX2(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer
 //go:noescape
 func directF16_1AVX2(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer, x unsafe.Pointer, ldxN int, kN int)
 
+// directE4M3_1AVX2 multiplies a tile of rows with panels as they are packed.
+//
+//go:noescape
+func directE4M3_1AVX2(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer, x unsafe.Pointer, ldxN int, kN int)
+
+// directE4M3_B32_1AVX2 multiplies a tile of rows with panels as they are packed.
+//
+//go:noescape
+func directE4M3_B32_1AVX2(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer, x unsafe.Pointer, ldxN int, kN int)
+
+// directE4M3_B128_1AVX2 multiplies a tile of rows with panels as they are packed.
+//
+//go:noescape
+func directE4M3_B128_1AVX2(out unsafe.Pointer, ldN int, panelsN int, w unsafe.Pointer, x unsafe.Pointer, ldxN int, kN int)
+
 var unpackAVX2 = [...]unpackFunc{
-	tensor.Q4_0:   unpackQ4_0AVX2,
-	tensor.Q4_1:   unpackQ4_1AVX2,
-	tensor.Q5_0:   unpackQ5_0AVX2,
-	tensor.Q5_1:   unpackQ5_1AVX2,
-	tensor.Q8_0:   unpackQ8_0AVX2,
-	tensor.Q2_K:   unpackQ2_KAVX2,
-	tensor.Q3_K:   unpackQ3_KAVX2,
-	tensor.Q4_K:   unpackQ4_KAVX2,
-	tensor.Q5_K:   unpackQ5_KAVX2,
-	tensor.Q6_K:   unpackQ6_KAVX2,
-	tensor.IQ4_NL: unpackIQ4_NLAVX2,
-	tensor.MXFP4:  unpackMXFP4AVX2,
+	tensor.Q4_0:     unpackQ4_0AVX2,
+	tensor.Q4_1:     unpackQ4_1AVX2,
+	tensor.Q5_0:     unpackQ5_0AVX2,
+	tensor.Q5_1:     unpackQ5_1AVX2,
+	tensor.Q8_0:     unpackQ8_0AVX2,
+	tensor.Q2_K:     unpackQ2_KAVX2,
+	tensor.Q3_K:     unpackQ3_KAVX2,
+	tensor.Q4_K:     unpackQ4_KAVX2,
+	tensor.Q5_K:     unpackQ5_KAVX2,
+	tensor.Q6_K:     unpackQ6_KAVX2,
+	tensor.IQ4_NL:   unpackIQ4_NLAVX2,
+	tensor.MXFP4:    unpackMXFP4AVX2,
+	tensor.INT4_B32: unpackINT4_B32AVX2,
+	tensor.NVFP4:    unpackNVFP4AVX2,
 }
 
 var directQ8AVX2 = [...]directQ8Func{
-	int(tensor.Q4_0)<<4 | 1:   directQ8Q4_0_1AVX2,
-	int(tensor.Q4_1)<<4 | 1:   directQ8Q4_1_1AVX2,
-	int(tensor.Q5_0)<<4 | 1:   directQ8Q5_0_1AVX2,
-	int(tensor.Q5_1)<<4 | 1:   directQ8Q5_1_1AVX2,
-	int(tensor.Q8_0)<<4 | 1:   directQ8Q8_0_1AVX2,
-	int(tensor.Q2_K)<<4 | 1:   directQ8Q2_K_1AVX2,
-	int(tensor.Q3_K)<<4 | 1:   directQ8Q3_K_1AVX2,
-	int(tensor.Q4_K)<<4 | 1:   directQ8Q4_K_1AVX2,
-	int(tensor.Q5_K)<<4 | 1:   directQ8Q5_K_1AVX2,
-	int(tensor.Q6_K)<<4 | 1:   directQ8Q6_K_1AVX2,
-	int(tensor.IQ4_NL)<<4 | 1: directQ8IQ4_NL_1AVX2,
-	int(tensor.MXFP4)<<4 | 1:  directQ8MXFP4_1AVX2,
+	int(tensor.Q4_0)<<4 | 1:     directQ8Q4_0_1AVX2,
+	int(tensor.Q4_1)<<4 | 1:     directQ8Q4_1_1AVX2,
+	int(tensor.Q5_0)<<4 | 1:     directQ8Q5_0_1AVX2,
+	int(tensor.Q5_1)<<4 | 1:     directQ8Q5_1_1AVX2,
+	int(tensor.Q8_0)<<4 | 1:     directQ8Q8_0_1AVX2,
+	int(tensor.Q2_K)<<4 | 1:     directQ8Q2_K_1AVX2,
+	int(tensor.Q3_K)<<4 | 1:     directQ8Q3_K_1AVX2,
+	int(tensor.Q4_K)<<4 | 1:     directQ8Q4_K_1AVX2,
+	int(tensor.Q5_K)<<4 | 1:     directQ8Q5_K_1AVX2,
+	int(tensor.Q6_K)<<4 | 1:     directQ8Q6_K_1AVX2,
+	int(tensor.IQ4_NL)<<4 | 1:   directQ8IQ4_NL_1AVX2,
+	int(tensor.MXFP4)<<4 | 1:    directQ8MXFP4_1AVX2,
+	int(tensor.INT4_B32)<<4 | 1: directQ8INT4_B32_1AVX2,
+	int(tensor.NVFP4)<<4 | 1:    directQ8NVFP4_1AVX2,
 }
 
 var directF32AVX2 = [...]directF32Func{
-	int(tensor.F32)<<4 | 4:  directF32_4AVX2,
-	int(tensor.BF16)<<4 | 4: directBF16_4AVX2,
-	int(tensor.F16)<<4 | 4:  directF16_4AVX2,
-	int(tensor.F32)<<4 | 2:  directF32_2AVX2,
-	int(tensor.BF16)<<4 | 2: directBF16_2AVX2,
-	int(tensor.F16)<<4 | 2:  directF16_2AVX2,
-	int(tensor.F32)<<4 | 1:  directF32_1AVX2,
-	int(tensor.BF16)<<4 | 1: directBF16_1AVX2,
-	int(tensor.F16)<<4 | 1:  directF16_1AVX2,
+	int(tensor.F32)<<4 | 4:       directF32_4AVX2,
+	int(tensor.BF16)<<4 | 4:      directBF16_4AVX2,
+	int(tensor.F16)<<4 | 4:       directF16_4AVX2,
+	int(tensor.E4M3)<<4 | 4:      directE4M3_4AVX2,
+	int(tensor.E4M3_B32)<<4 | 4:  directE4M3_B32_4AVX2,
+	int(tensor.E4M3_B128)<<4 | 4: directE4M3_B128_4AVX2,
+	int(tensor.F32)<<4 | 2:       directF32_2AVX2,
+	int(tensor.BF16)<<4 | 2:      directBF16_2AVX2,
+	int(tensor.F16)<<4 | 2:       directF16_2AVX2,
+	int(tensor.E4M3)<<4 | 2:      directE4M3_2AVX2,
+	int(tensor.E4M3_B32)<<4 | 2:  directE4M3_B32_2AVX2,
+	int(tensor.E4M3_B128)<<4 | 2: directE4M3_B128_2AVX2,
+	int(tensor.F32)<<4 | 1:       directF32_1AVX2,
+	int(tensor.BF16)<<4 | 1:      directBF16_1AVX2,
+	int(tensor.F16)<<4 | 1:       directF16_1AVX2,
+	int(tensor.E4M3)<<4 | 1:      directE4M3_1AVX2,
+	int(tensor.E4M3_B32)<<4 | 1:  directE4M3_B32_1AVX2,
+	int(tensor.E4M3_B128)<<4 | 1: directE4M3_B128_1AVX2,
 }
 
 var tileQ8AVX2 = [...]tileQ8Func{
@@ -962,4 +1202,10 @@ var tileF32AVX2 = [...]tileF32Func{
 	4: tileF32_4AVX2,
 	2: tileF32_2AVX2,
 	1: tileF32_1AVX2,
+}
+
+var widenFloat8AVX2 = [...]widenFunc{
+	tensor.E4M3:      widenE4M3AVX2,
+	tensor.E4M3_B32:  widenE4M3_B32AVX2,
+	tensor.E4M3_B128: widenE4M3_B128AVX2,
 }

@@ -3,6 +3,7 @@
 package linear
 
 import (
+	"math"
 	"unsafe"
 
 	"github.com/metrale/metrale/internal/tensor"
@@ -33,11 +34,10 @@ func (f *format) record(panel []byte, b int) (rec []byte, i int) {
 
 // scale is the scale of group g of row c, min what its affine weights add. g counts from the record's start.
 func (f *format) scale(rec []byte, g, c int) float32 {
-	d := f.number(rec[2*c:])
 	if f.super {
-		d *= float32(int8(rec[f.ints+g*lanes+c]))
+		return f.number(rec[2*c:]) * float32(int8(rec[f.ints+g*lanes+c]))
 	}
-	return d
+	return f.number(rec[2*(g*lanes+c):])
 }
 
 func (f *format) min(rec []byte, g, c int) float32 {
@@ -122,9 +122,25 @@ func widenGo(f *format, dst []float32, panel []byte, k0, k1 int, rec []byte) {
 		}
 	case f.d == tensor.F16:
 		tensor.DecodeF16(dst[:(k1-k0)*lanes], panel[k0*f.bytes:k1*f.bytes])
+	case f.float8:
+		for k := k0; k < k1; k++ {
+			for c := range lanes {
+				dst[(k-k0)*lanes+c] = f.float(panel, k, c)
+			}
+		}
 	default:
 		copy(dst, view[float32](panel[k0*f.bytes:k1*f.bytes]))
 	}
+}
+
+// float is the weight at k of row c of a panel of e4m3.
+func (f *format) float(panel []byte, k, c int) float32 {
+	rec := panel[k/f.elems*f.bytes:][:f.bytes]
+	v := tensor.FromE4M3(rec[f.bytes-(f.elems-k%f.elems)*lanes+c])
+	if f.elems > 1 {
+		v *= math.Float32frombits(le.Uint32(rec[4*c:]))
+	}
+	return v
 }
 
 // decodeGo writes a code record as float32 [32][16].
@@ -160,6 +176,10 @@ func Embed(dst []float32, w Weight, token int, scale float32) {
 	case f.d == tensor.F16:
 		for k := range dst {
 			dst[k] = tensor.FromF16(le.Uint16(panel[(k*lanes+c)*2:]))
+		}
+	case f.float8:
+		for k := range dst {
+			dst[k] = f.float(panel, k, c)
 		}
 	default:
 		floats := view[float32](panel)
