@@ -83,7 +83,7 @@ __device__ __forceinline__ void head(const float* __restrict__ q, const float* _
 }
 
 #define DELTA_RULE(DIM)                                                                                                \
-  extern "C" __global__ void __launch_bounds__(128)                                                                    \
+  extern "C" __global__ void __launch_bounds__(128, DIM <= 64 ? 4 : 2)                                                  \
       delta_rule_##DIM(const int32_t* __restrict__ seqs,       /* [1] of this step */                                  \
                        const float* __restrict__ q,            /* [rows, k_heads*k_dim] */                             \
                        const float* __restrict__ k,            /* [rows, k_heads*k_dim] */                             \
