@@ -12,9 +12,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/metrale/metrale/internal/circuit"
 	"github.com/metrale/metrale/internal/kernel"
 	"github.com/metrale/metrale/internal/plan"
 	"github.com/metrale/metrale/internal/tensor"
+	"github.com/metrale/metrale/kernels"
 )
 
 // TestKernels holds every kernel of the device's class against its reference on the CPU, within the manifest's tolerance; what
@@ -56,6 +58,22 @@ func TestKernels(t *testing.T) {
 		})
 	}
 	t.Logf("%s\n%s", gpu.dev.Info().Name, table.String())
+}
+
+// TestThePortableClassComputesEveryOp: what the reference rules of the CPU lower, those of portable CUDA lower too.
+func TestThePortableClassComputesEveryOp(t *testing.T) {
+	lib, err := circuit.LoadLibrary(kernels.FS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range lib.Rules["cpu"] {
+		if r.Numerics != plan.Reference {
+			continue
+		}
+		if !slices.ContainsFunc(lib.Rules["cuda"], func(x *circuit.Rule) bool { return x.Numerics == plan.Reference && slices.Equal(x.Match, r.Match) }) {
+			t.Errorf("no kernel of class cuda is the reference of %q", r.Match)
+		}
+	}
 }
 
 // plays says whether the class's kernels, k among them, take all steps of a story.
@@ -155,13 +173,28 @@ func (s *story) alone(row int) *story {
 	return &c
 }
 
-// TestRowsDoNotMeet: a row has the same bits alone as among others, whichever kernel computes it. Kernels whose rules say
-// bit_identical for other row counts than their reference rule's are held to that here.
+// promised are the class's kernels whose rules say that they define the numbers, if so asked, or that this test shows their bits.
+func (m *machine) promised(t *testing.T, test string, reference bool) (list []*kernel.Kernel) {
+	t.Helper()
+	lib, err := circuit.LoadLibrary(kernels.FS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range lib.Rules[m.class.Name] {
+		k := m.class.Kernels[r.Kernel]
+		if (r.Microtest == test || reference && r.Numerics == plan.Reference) && m.lacks(k) == "" && !slices.Contains(list, k) {
+			list = append(list, k)
+		}
+	}
+	return list
+}
+
+// TestRowsDoNotMeet: a row has the same bits alone as among others, whichever of the reference kernels and of those that agree
+// with them computes it.
 func TestRowsDoNotMeet(t *testing.T) {
 	gpu, _ := machines(t)
 	all := stories()
-	for _, name := range slices.Sorted(maps.Keys(gpu.class.Kernels)) {
-		k := gpu.class.Kernels[name]
+	for _, k := range gpu.promised(t, "TestRowsDoNotMeet", true) {
 		for _, s := range all[k.Reference] {
 			last := s.steps[len(s.steps)-1]
 			n := last.counts[plan.Rows]
@@ -276,8 +309,7 @@ func TestFusedKernelsGiveTheBitsOfTheirParts(t *testing.T) {
 			return map[string][]byte{"x": x, "y": y}
 		},
 	}
-	for _, name := range slices.Sorted(maps.Keys(gpu.class.Kernels)) {
-		k := gpu.class.Kernels[name]
+	for _, k := range gpu.promised(t, "TestFusedKernelsGiveTheBitsOfTheirParts", false) {
 		chain := chains[k.Reference]
 		for _, s := range all[k.Reference] {
 			if chain == nil || !gpu.plays(s, k) {
@@ -286,7 +318,7 @@ func TestFusedKernelsGiveTheBitsOfTheirParts(t *testing.T) {
 			p := s.steps[0]
 			got, want := gpu.run(t, s, k)[0], chain(s, p)
 			for param := range got {
-				sameBits(t, fmt.Sprintf("%s of %s: %s", name, s.name, param), p.floats(got, param), p.floats(want, param))
+				sameBits(t, fmt.Sprintf("%s of %s: %s", k.Name, s.name, param), p.floats(got, param), p.floats(want, param))
 			}
 		}
 	}

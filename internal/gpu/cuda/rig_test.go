@@ -30,6 +30,7 @@ import (
 var (
 	library = flag.String("cuda-library", "", "driver library instead of the system's")
 	modules = flag.String("modules", "", "folder of compiled modules instead of those in the binary")
+	large   = flag.Bool("large", false, "try kernels on the sizes of real models too")
 )
 
 // machine is a device and the class whose kernels it runs.

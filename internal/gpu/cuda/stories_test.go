@@ -143,6 +143,28 @@ func stories() map[string][]*story {
 	for _, c := range []struct{ heads, groups, hd, sd int }{{4, 2, 16, 16}, {8, 1, 64, 128}, {2, 2, 40, 80}, {3, 1, 20, 256}} {
 		add(ssdStory(c.heads, c.groups, c.hd, c.sd, [][]int{{5, 1}, {1, 3}}))
 	}
+	if *large {
+		add(embedStory(4096, tensor.BF16))
+		add(normStory("add_rms_norm", rows, 300, 4096, 4096, true, 0))
+		add(linearStory("linear", rows, 1, 14336, 4096, tensor.BF16, true))
+		add(linearStory("linear", rows, 300, 4096, 4096, tensor.BF16, false))
+		add(linearStory("linear", outs, 3, 128256, 2048, tensor.BF16, false))
+		add(gluStory(rows, 70, 14336, 2048, tensor.BF16, "silu", 0))
+		add(expertsStory(mixture{rows: 40, experts: 128, k: 8, h: 2048, i: 768, dtype: tensor.BF16, act: "silu", gated: 1}))
+		add(convStory(8192, 4, "silu", false, [][]int{{700, 1, 30}, {1, 1, 1}}))
+		add(deltaStory(16, 32, 128, 128, 1, [][]int{{300, 1, 30}, {1, 1, 1}}))
+		add(ssdStory(64, 8, 64, 128, [][]int{{300, 1, 30}, {1, 1, 1}}))
+		for _, c := range []attention{{heads: 32, kv: 8, kd: 128, vd: 128, dtype: tensor.BF16}, {heads: 16, kv: 2, kd: 256, vd: 256, window: 700, dtype: tensor.F16}} {
+			s := newStory(fmt.Sprint("attention/large/", c.kd), 900, 3, 1)
+			s.limits.Pages = 200
+			g := s.page(3100, 600, 20)
+			for at := 0; at < 3000; at += 600 {
+				c.step(s, g, []span{{0, at, at + 600}, {1, at / 10, at/10 + 60}})
+			}
+			c.step(s, g, []span{{1, 300, 301}, {0, 3000, 3001}, {2, 0, 10}})
+			add(s)
+		}
+	}
 	return all
 }
 
