@@ -4,6 +4,7 @@ package circuit
 
 import (
 	"maps"
+	"slices"
 
 	"github.com/metrale/metrale/internal/diag"
 	"github.com/metrale/metrale/internal/kernel"
@@ -85,17 +86,24 @@ func (in *Instance) addOp(c *Cost, p *plan.Plan, l *plan.Launch, n *Node, load L
 		return err
 	}
 	total := int64(0)
+	var own []int
 	for _, a := range l.Args {
-		if a.Kind == plan.ArgWeight {
+		if a.Kind == plan.ArgWeight && in.reads(n, &p.Weights[a.Index]) {
+			own = append(own, a.Index)
 			total += p.Weights[a.Index].Axes.Shape().Elems()
 		}
 	}
-	for _, a := range l.Args {
-		if a.Kind == plan.ArgWeight {
-			touched[a.Index] = min(1, float64(elems)/float64(total))
-		}
+	for _, i := range own {
+		touched[i] = min(1, float64(elems)/float64(total))
 	}
 	return nil
+}
+
+// reads says whether a weight of the plan is the node's.
+func (in *Instance) reads(n *Node, w *plan.Weight) bool {
+	return slices.ContainsFunc(n.Weights, func(i int) bool {
+		return i >= 0 && (w.Name == in.Weights[i].Name || w.Name == in.Weights[i].Name+"."+w.Layout)
+	})
 }
 
 // sizes binds every name of a node's patterns, with the load's extents for those that vary.

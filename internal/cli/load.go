@@ -52,12 +52,18 @@ func openAs(path, format string, with ...string) (*checkpoint, error) {
 }
 
 // openDummy invents weights for a configuration: bfloat16, or quantised as it says.
-func openDummy(path string, with ...string) (_ *checkpoint, err error) {
-	c := &checkpoint{dummy: true}
-	if c.library, err = circuit.LoadLibrary(kernels.FS); err != nil {
+func openDummy(path string, with ...string) (*checkpoint, error) {
+	files, err := weights.Side(strings.TrimSuffix(path, "config.json"))
+	if err != nil {
 		return nil, err
 	}
-	if c.files, err = weights.Side(strings.TrimSuffix(path, "config.json")); err != nil {
+	return openDummySide(files, with...)
+}
+
+// openDummySide is openDummy of files that are read.
+func openDummySide(files *weights.Files, with ...string) (_ *checkpoint, err error) {
+	c := &checkpoint{dummy: true, files: files}
+	if c.library, err = circuit.LoadLibrary(kernels.FS); err != nil {
 		return nil, err
 	}
 	if c.config, err = modelconf.Read(c.files.Side); err != nil {

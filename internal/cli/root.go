@@ -75,7 +75,7 @@ func newRoot(env environment) *cobra.Command {
 	}
 	root.SetVersionTemplate("met {{.Version}}\n")
 	root.SetFlagErrorFunc(suggestFlag)
-	root.AddCommand(newServeCmd(env), newChatCmd(env), newListCmd(env), newDoctorCmd(env), newCircuitCmd(env), newKernelsCmd(), newEvalCmd(env), newVersionCmd())
+	root.AddCommand(newServeCmd(env), newChatCmd(env), newListCmd(env), newDoctorCmd(env), newCircuitCmd(env), newKernelsCmd(), newEvalCmd(env), newBenchmarkCmd(env), newVersionCmd())
 	return root
 }
 

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"time"
 
 	"github.com/metrale/metrale/internal/diag"
 	"github.com/metrale/metrale/internal/gpu"
@@ -40,6 +41,7 @@ type Model struct {
 	graphs  gpu.Grapher  // nil: launches are started one by one
 
 	towerPorts []string // features
+	submitted  time.Duration
 }
 
 // bucket is one bound plan.
@@ -131,8 +133,12 @@ func (m *Model) Plan(rows int) *plan.Plan {
 	return nil
 }
 
+// Submitted is how long the host worked on the newest Run until it waited for the device.
+func (m *Model) Submitted() time.Duration { return m.submitted }
+
 // Run computes a step of one of the model's parts.
 func (m *Model) Run(s *Step) ([][]float32, error) {
+	began := time.Now()
 	b, err := m.prepare(s)
 	if err != nil {
 		return nil, err
@@ -149,6 +155,7 @@ func (m *Model) Run(s *Step) ([][]float32, error) {
 			return nil, err
 		}
 	}
+	m.submitted = time.Since(began)
 	if err := m.stream.Sync(); err != nil {
 		return nil, err
 	}

@@ -53,3 +53,43 @@ func (p *Probe) memory(buffer int) (gpu.Buffer, int64) {
 	}
 	return p.b.arena, x.Offset
 }
+
+// Recording is launches of a plan that are started together, as often as wanted, whatever they make of the buffers.
+type Recording struct {
+	stream   gpu.Stream
+	launches []gpu.Launch
+	graph    gpu.Launch // nil: one by one
+}
+
+// Record prepares launches of the plan, by index; the step has run before.
+func (p *Probe) Record(launches []int) (*Recording, error) {
+	r := &Recording{stream: p.m.stream}
+	for _, i := range launches {
+		r.launches = append(r.launches, p.b.launches[i])
+	}
+	var err error
+	if p.m.graphs != nil && len(launches) > 0 {
+		r.graph, err = p.m.graphs.Graph("a part of "+p.b.plan.Circuit, r.launches)
+	}
+	return r, err
+}
+
+// Start starts them and does not wait.
+func (r *Recording) Start() error {
+	if r.graph != nil {
+		return r.stream.Launch(r.graph)
+	}
+	for _, l := range r.launches {
+		if err := r.stream.Launch(l); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Free gives the recording back.
+func (r *Recording) Free() {
+	if g, ok := r.graph.(interface{ Free() }); ok {
+		g.Free()
+	}
+}

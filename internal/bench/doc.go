@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+// Package bench measures a model on a device: whole decode steps, and each kernel in its place in a step.
+//
+// Contract:
+//
+//  1. Times are medians; every figure of a run stands beside the read sweep of the same run, by a kernel of ours that reads
+//     memory once. Shares are of the bytes that a step (or launch) must read over that sweep.
+//  2. A decode step is what serving does: the step block is written, the plan runs (recorded, where the device records), the
+//     logits come to the host, and each sequence's next token is the likeliest one.
+//  3. Weights may be invented: nothing here looks at what comes out, but that it is finite.
+//  4. Reports print as a table or as JSON with the same fields.
+package bench

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/metrale/metrale/internal/bench"
+	"github.com/metrale/metrale/internal/circuit"
+	"github.com/metrale/metrale/internal/diag"
+	"github.com/metrale/metrale/internal/gpu"
+	"github.com/metrale/metrale/internal/plan"
+	"github.com/metrale/metrale/internal/tensor"
+	"github.com/metrale/metrale/internal/weights"
+)
+
+// newBenchmarkCmd is `met benchmark`: how fast a model is on a device.
+func newBenchmarkCmd(env environment) *cobra.Command {
+	cmd := &cobra.Command{Use: "benchmark", Short: "Measure decoding and kernels on a device", RunE: group}
+	run := &cobra.Command{Use: "run", Short: "Run a benchmark", RunE: group}
+	run.AddCommand(newBenchmarkVerb(env, "decode [model…]", "Measure whole decode steps: tokens per second, and the share of the read sweep", decodeBenchmark),
+		newBenchmarkVerb(env, "kernels [model…]", "Measure each kernel of a decode step at its shapes", kernelBenchmark))
+	cmd.AddCommand(run)
+	return cmd
+}
+
+// benchmarkFlags are common to the benchmarks.
+type benchmarkFlags struct {
+	deviceFlags
+	batches        []int
+	context, steps int
+	sweep          int // MiB
+	compute, kv    string
+	json           bool
+	noFusion       bool
+}
+
+// benchmark measures one model and adds to results, which print as a table or as JSON.
+type benchmark struct {
+	measure func(ctx context.Context, s *bench.Subject, f *benchmarkFlags) error
+	results func() any
+	print   func(io.Writer) error
+}
+
+func newBenchmarkVerb(env environment, use, short string, make_ func() benchmark) *cobra.Command {
+	var f benchmarkFlags
+	cmd := &cobra.Command{
+		Use: use, Short: short,
+		Long: short + `.
+
+A model is a folder with a config.json, or one of ` + strings.Join(bench.Models(), ", ") + ` (default: these). Its weights are random.
+Every sequence has one row in a step and stands behind a context of that many tokens. The sweep, by which shares are given, reads
+the device's memory once, in the same run.`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				args = bench.Models()
+			}
+			if err := f.check(args); err != nil {
+				return err
+			}
+			b := make_()
+			if err := f.run(cmd.Context(), args, cmd.ErrOrStderr(), b); err != nil {
+				return err
+			}
+			if f.json {
+				e := json.NewEncoder(cmd.OutOrStdout())
+				e.SetIndent("", "  ")
+				return e.Encode(b.results())
+			}
+			return b.print(cmd.OutOrStdout())
+		},
+	}
+	fl := cmd.Flags()
+	f.add(fl, env, "auto")
+	fl.IntSliceVar(&f.batches, "batch", []int{1, 2, 4, 8}, "sequences of a step, a run for each")
+	fl.IntVar(&f.context, "context", 128, "tokens before the first step")
+	fl.IntVar(&f.steps, "steps", 192, "steps that count (decode)")
+	fl.IntVar(&f.sweep, "sweep", 4096, "MiB that the read sweep reads")
+	fl.StringVar(&f.compute, "compute", circuit.Declared, "float32, or declared: the precision that serving uses")
+	fl.StringVar(&f.kv, "kv", "", "element type of K and V: f32, bf16, f16 (default: the class's)")
+	fl.BoolVar(&f.noFusion, "no-fusion", false, "lower every op alone, by the reference rules")
+	fl.BoolVar(&f.json, "json", false, "print JSON")
+	return cmd
+}
+
+func (f *benchmarkFlags) check(models []string) error {
+	for _, name := range models {
+		if _, ok := bench.Config(name); ok {
+			continue
+		}
+		if _, err := os.Stat(name); err != nil {
+			return diag.Errorf(diag.NotFound, "%s is no folder and none of %s", name, strings.Join(bench.Models(), ", ")).For("model")
+		}
+	}
+	switch {
+	case len(f.batches) == 0 || slices.Min(f.batches) < 1 || slices.Max(f.batches) > 1024:
+		return diag.Errorf(diag.Invalid, "--batch %v: want numbers from 1 to 1024", f.batches).For("batch")
+	case f.context < 1 || f.steps < 1 || f.sweep < 1:
+		return diag.Errorf(diag.Invalid, "--context %d, --steps %d, --sweep %d: want at least 1", f.context, f.steps, f.sweep).For("context")
+	}
+	return f.deviceFlags.check()
+}
+
+// run measures the models one after the other.
+func (f *benchmarkFlags) run(ctx context.Context, models []string, log io.Writer, b benchmark) error {
+	kv := tensor.None
+	if f.kv != "" {
+		var ok bool
+		if kv, ok = tensor.ParseDType(f.kv); !ok {
+			return diag.Errorf(diag.Invalid, "--kv %s is no element type", f.kv).For("kv")
+		}
+	}
+	dev, err := f.open(log)
+	if err != nil {
+		return err
+	}
+	defer dev.Close()
+	sweep, err := bench.Sweep(dev, int64(f.sweep)<<20)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(log, "%s, read sweep %.0f GB/s\n", dev.Info().Name, sweep)
+	for _, name := range models {
+		if err := f.model(ctx, name, dev, kv, sweep, log, b); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// model loads one and measures it.
+func (f *benchmarkFlags) model(ctx context.Context, name string, dev gpu.Device, kv tensor.DType, sweep float64, log io.Writer, b benchmark) error {
+	c, err := openBenchmark(name)
+	if err != nil {
+		return err
+	}
+	defer c.store.Close()
+	if err := c.target(dev, &f.deviceFlags, log, name); err != nil {
+		return err
+	}
+	most, size := slices.Max(f.batches), c.pageSize(dev.Info().Class)
+	pages, all := bench.Room(most, f.context, f.steps, size)
+	began := time.Now()
+	m, err := c.load(ctx, modelOptions{device: dev, compute: f.compute, kv: kv, noFusion: f.noFusion, eager: f.eager,
+		limits: plan.Limits{Rows: int64(most), Seqs: int64(most), Outs: int64(most), PageSize: size, Pages: pages}, pages: all, slots: most})
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	fmt.Fprintf(log, "%s: loaded in %.1f s\n", name, time.Since(began).Seconds())
+	return b.measure(ctx, &bench.Subject{Name: filepath.Base(name), Model: m.Model, Instance: c.instance, Device: dev, Sweep: sweep}, f)
+}
+
+// openBenchmark opens a folder with a config.json, or a configuration that the binary carries.
+func openBenchmark(name string) (*checkpoint, error) {
+	if src, ok := bench.Config(name); ok {
+		return openDummySide(&weights.Files{Path: name, Side: map[string][]byte{"config.json": src}})
+	}
+	return openDummy(name)
+}
+
+func decodeBenchmark() benchmark {
+	list := []*bench.Decoding{}
+	return benchmark{
+		measure: func(ctx context.Context, s *bench.Subject, f *benchmarkFlags) error {
+			for _, batch := range f.batches {
+				d, err := s.Decode(ctx, batch, f.context, f.steps)
+				if err != nil {
+					return err
+				}
+				list = append(list, d)
+			}
+			return nil
+		},
+		results: func() any { return list },
+		print:   func(w io.Writer) error { return bench.PrintDecoding(w, list) },
+	}
+}
+
+func kernelBenchmark() benchmark {
+	list := []*bench.KernelTime{}
+	return benchmark{
+		measure: func(ctx context.Context, s *bench.Subject, f *benchmarkFlags) error {
+			for _, batch := range f.batches {
+				k, err := s.Kernels(ctx, batch, f.context)
+				if err != nil {
+					return err
+				}
+				list = append(list, k...)
+			}
+			return nil
+		},
+		results: func() any { return list },
+		print:   func(w io.Writer) error { return bench.PrintKernels(w, list) },
+	}
+}
