@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Copies of boxes of a matrix into shared memory by the copy engine, for one block or all of a cluster. Needs a GPU of sm_90a.
+#pragma once
+
+#include "sm90.cuh"
+
+namespace ptx {
+
+// tensor_map is what the driver encoded: a kernel's parameter by value, __grid_constant__.
+struct alignas(64) tensor_map {
+  uint8_t bytes[128];
+};
+
+__device__ __forceinline__ void prefetch_map(const tensor_map* m) { asm volatile("prefetch.tensormap [%0];" ::"l"(m) : "memory"); }
+
+// tensor_copy brings the box at (row, column) to dst; what lies outside of the matrix is zero, and counts.
+__device__ __forceinline__ void tensor_copy(void* dst, const tensor_map* m, int column, int row, uint64_t* b) {
+  asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::"r"(
+                   shared_address(dst)),
+               "l"(m), "r"(column), "r"(row), "r"(shared_address(b))
+               : "memory");
+}
+// tensor_copy_to brings it to the same place of all blocks whose bits are set, and counts at the same barrier of each.
+__device__ __forceinline__ void tensor_copy_to(uint16_t blocks, void* dst, const tensor_map* m, int column, int row, uint64_t* b) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%2, %3}], [%4], "
+      "%5;" ::"r"(shared_address(dst)),
+      "l"(m), "r"(column), "r"(row), "r"(shared_address(b)), "h"(blocks)
+      : "memory");
+}
+// mbarrier_arrive_at arrives at the barrier of a block of the cluster.
+__device__ __forceinline__ void mbarrier_arrive_at(uint64_t* b, uint32_t rank) {
+  asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(cluster_address(b, rank)) : "memory");
+}
+
+// add_to adds to two neighbours in memory, without waiting. 8-byte aligned.
+__device__ __forceinline__ void add_to(float* y, float a, float b) {
+  asm volatile("red.relaxed.gpu.global.add.v2.f32 [%0], {%1, %2};" ::"l"(y), "f"(a), "f"(b) : "memory");
+}
+// pack rounds to bf16, nearest even; lo in the lower half.
+__device__ __forceinline__ uint32_t pack_bf16(float lo, float hi) {
+  uint32_t r;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(hi), "f"(lo));
+  return r;
+}
+
+}  // namespace ptx

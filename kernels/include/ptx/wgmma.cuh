@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Matrix products by a warpgroup of Hopper: 128 threads, both operands in shared memory, sums in registers. Needs a GPU of sm_90a.
+//
+// Operands are [rows, 64] bf16 with K innermost, a row being the 128 bytes of one swizzle, as a tensor map with a swizzle of 128
+// lays them: 8 rows × 128 bytes after each other, each 16 bytes at (chunk ^ row % 8). They start at a multiple of 1024.
+//
+// Sums of m64nN, warp w of the group, lane = 4g + t:
+//
+//	c[4j] c[4j+1]      row 16w + g,     columns 8j + 2t, 8j + 2t + 1
+//	c[4j+2] c[4j+3]    row 16w + g + 8, same columns
+#pragma once
+
+#include <cstdint>
+
+namespace ptx {
+
+// wgmma_operand describes an operand by its address: swizzle of 128 bytes, 1024 bytes from 8 rows to the next 8.
+__device__ __forceinline__ uint64_t wgmma_operand(uint32_t shared_address) {
+  return uint64_t(shared_address >> 4 & 0x3fff) | uint64_t(1) << 16 | uint64_t(64) << 32 | uint64_t(1) << 62;
+}
+constexpr uint64_t kWgmmaStep = 2;  // added to a description: the next 16 of K
+
+// wgmma_begin comes before the first product, and again after other code touched the sums.
+__device__ __forceinline__ void wgmma_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+// wgmma_commit makes a batch of the products since the last one.
+__device__ __forceinline__ void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+// wgmma_wait returns when at most Left batches are not complete.
+template <int Left>
+__device__ __forceinline__ void wgmma_wait() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(Left) : "memory");
+}
+// wgmma_done waits for all, and only then lets the sums be read.
+template <int N>
+__device__ __forceinline__ void wgmma_done(float (&c)[N]) {
+  wgmma_wait<0>();
+#pragma unroll
+  for (int i = 0; i < N; i++) asm volatile("" : "+f"(c[i])::"memory");
+}
+
+#define METRALE_TEN(t) "%" #t "0,%" #t "1,%" #t "2,%" #t "3,%" #t "4,%" #t "5,%" #t "6,%" #t "7,%" #t "8,%" #t "9,"
+#define METRALE_C8(i) "+f"(c[i]), "+f"(c[i + 1]), "+f"(c[i + 2]), "+f"(c[i + 3]), "+f"(c[i + 4]), "+f"(c[i + 5]), "+f"(c[i + 6]), "+f"(c[i + 7])
+#define METRALE_C32(i) METRALE_C8(i), METRALE_C8(i + 8), METRALE_C8(i + 16), METRALE_C8(i + 24)
+
+// wgmma_bf16 adds a [64, 16] times b [N, 16] transposed to c, or sets c to it. N is twice the sums a thread has.
+__device__ __forceinline__ void wgmma_bf16(float (&c)[128], uint64_t a, uint64_t b, bool add) {
+  asm volatile(
+      "{\n"
+      ".reg .pred add;\n"
+      "setp.ne.b32 add, %130, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {" METRALE_TEN() METRALE_TEN(1) METRALE_TEN(2) METRALE_TEN(3) METRALE_TEN(4)
+          METRALE_TEN(5) METRALE_TEN(6) METRALE_TEN(7) METRALE_TEN(8) METRALE_TEN(9) METRALE_TEN(10) METRALE_TEN(11)
+      "%120,%121,%122,%123,%124,%125,%126,%127}, %128, %129, add, 1, 1, 0, 0;\n"
+      "}"
+      : METRALE_C32(0), METRALE_C32(32), METRALE_C32(64), METRALE_C32(96)
+      : "l"(a), "l"(b), "r"(int(add)));
+}
+__device__ __forceinline__ void wgmma_bf16(float (&c)[64], uint64_t a, uint64_t b, bool add) {
+  asm volatile(
+      "{\n"
+      ".reg .pred add;\n"
+      "setp.ne.b32 add, %66, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {" METRALE_TEN() METRALE_TEN(1) METRALE_TEN(2) METRALE_TEN(3) METRALE_TEN(4)
+          METRALE_TEN(5)
+      "%60,%61,%62,%63}, %64, %65, add, 1, 1, 0, 0;\n"
+      "}"
+      : METRALE_C32(0), METRALE_C32(32)
+      : "l"(a), "l"(b), "r"(int(add)));
+}
+__device__ __forceinline__ void wgmma_bf16(float (&c)[32], uint64_t a, uint64_t b, bool add) {
+  asm volatile(
+      "{\n"
+      ".reg .pred add;\n"
+      "setp.ne.b32 add, %34, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" METRALE_TEN() METRALE_TEN(1) METRALE_TEN(2)
+      "%30,%31}, %32, %33, add, 1, 1, 0, 0;\n"
+      "}"
+      : METRALE_C32(0)
+      : "l"(a), "l"(b), "r"(int(add)));
+}
+
+#undef METRALE_TEN
+#undef METRALE_C8
+#undef METRALE_C32
+
+// Warpgroups of a block share its registers anew: those that copy need few, those that multiply many.
+template <int N>
+__device__ __forceinline__ void keep_registers() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N));
+}
+template <int N>
+__device__ __forceinline__ void take_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N));
+}
+
+}  // namespace ptx
