@@ -33,24 +33,26 @@ struct Shared {
 template <int Cols, int Stages>
 constexpr int kSharedBytes = sizeof(Shared<Cols, Stages>) + 1024;  // the ring starts at a multiple of 1024
 
-// Half is what a stage's half of w is copied from.
-struct Half {
-  const ptx::tensor_map* map;
-  int row;
+// Tile is what a block multiplies at a time: rows of x from row on, of which those from end on are not its own, by tile col of the
+// columns of a matrix.
+struct Tile {
+  int row, end, col, matrix;
 };
 
-// Walk gives the tiles of this cluster: rows fastest within kGroup rows, then columns, then the next rows.
-struct Walk {
-  int units, cols, group;  // tiles of a cluster along the rows, along the columns; units of kGroup rows
-  int at, step;
+// Dense gives the tiles of this block of its cluster: rows fastest within kGroup rows, then columns, then the next rows.
+struct Dense {
+  int rows, cols, units, group;  // tiles along the columns; of a cluster along the rows, and how many of these kGroup has
+  int blocks, rank, at, step;
 
-  __device__ __forceinline__ Walk(int rows, int cols, int blocks)
-      : units((rows + kRows * blocks - 1) / (kRows * blocks)), cols(cols), group(kGroup / kRows / blocks), at(blockIdx.x / blocks), step(gridDim.x / blocks) {}
-  __device__ __forceinline__ bool next(int& unit, int& col) {
+  __device__ __forceinline__ Dense(int rows, int cols)
+      : rows(rows), cols(cols), blocks(ptx::cluster_size()), rank(ptx::cluster_rank()), at(blockIdx.x / blocks), step(gridDim.x / blocks) {
+    units = (rows + kRows * blocks - 1) / (kRows * blocks);
+    group = kGroup / kRows / blocks;
+  }
+  __device__ __forceinline__ bool next(Tile& t) {
     if (at >= units * cols) return false;
     const int first = at / (group * cols) * group, n = min(group, units - first), i = at - first * cols;
-    unit = first + i % n;
-    col = i / n;
+    t = {((first + i % n) * blocks + rank) * kRows, rows, i / n, 0};
     at += step;
     return true;
   }
@@ -66,81 +68,137 @@ struct Place {
   }
 };
 
-// multiply runs all tiles of this block. Work has
-//
-//	cols()                 tiles along the columns
-//	half(col, i)           where half i of the w of a tile lies
-//	put(sums, row, col)    takes the sums that this thread has, as wgmma.cuh draws them; row is that of its first ones
-//
-// Grid: any multiple of the cluster, best one block a multiprocessor; 384 threads; kSharedBytes.
-template <int Cols, int Stages, class Work>
-__device__ __forceinline__ void multiply(const ptx::tensor_map& x, const Work& work, const int32_t* count, int K) {
+// begin makes the ring and returns when the launches before this one are complete.
+template <int Cols, int Stages>
+__device__ __forceinline__ Shared<Cols, Stages>& begin() {
   extern __shared__ unsigned char raw[];
-  using S = Shared<Cols, Stages>;
-  S& s = *reinterpret_cast<S*>(raw + (-ptx::shared_address(raw) & 1023));
-  const int blocks = ptx::cluster_size(), rank = ptx::cluster_rank(), group = threadIdx.x / 128;
+  auto& s = *reinterpret_cast<Shared<Cols, Stages>*>(raw + (-ptx::shared_address(raw) & 1023));
   if (threadIdx.x == 0) {
     for (int i = 0; i < Stages; i++) {
       ptx::mbarrier_init(&s.full[i], 1);
-      ptx::mbarrier_init(&s.empty[i], 2 * blocks);
+      ptx::mbarrier_init(&s.empty[i], 2 * ptx::cluster_size());
     }
     ptx::mbarrier_publish();
   }
   __syncthreads();
-  ptx::cluster_sync();
+  ptx::cluster_meet();
   ptx::start_successor();
   ptx::wait_for_predecessor();
-  const int rows = *count, steps = (K + kDepth - 1) / kDepth;
-  Walk walk(rows, work.cols(), blocks);
+  return s;
+}
+
+// multiply runs all tiles that the walk gives this block. Work has
+//
+//	copy(dst, tile, k, half, full)       copies half of the w of a tile, from k on
+//	copy_to(blocks, dst, …)              the same for blocks of a cluster; only where there are clusters
+//	put(sums, tile, row)                 takes the sums that this thread has, as wgmma.cuh draws them; row is that of its first ones
+//
+// Grid: any multiple of the cluster, best one block a multiprocessor; 384 threads; kSharedBytes.
+template <bool Clusters, int Cols, int Stages, class Walk, class Work>
+__device__ __forceinline__ void multiply(Shared<Cols, Stages>& s, const ptx::tensor_map& x, Walk walk, const Work& work, int K) {
+  const int blocks = Clusters ? ptx::cluster_size() : 1, rank = Clusters ? ptx::cluster_rank() : 0, group = threadIdx.x / 128;
+  const int steps = (K + kDepth - 1) / kDepth;
   Place<Stages> at;
-  int unit, col;
+  Tile t;
   if (group == 0) {
     ptx::keep_registers<40>();
     if (threadIdx.x == 0) {
-      while (walk.next(unit, col)) {
-        const int row = (unit * blocks + rank) * kRows;
-        const Half a = work.half(col, 0), b = work.half(col, 1), mine = rank == 0 ? a : b;
+      while (walk.next(t)) {
         for (int k = 0; k < steps; k++, at.next()) {
           auto& stage = s.stage[at.stage];
           uint64_t* full = &s.full[at.stage];
           ptx::mbarrier_wait(&s.empty[at.stage], at.phase ^ 1);
           ptx::mbarrier_expect(full, sizeof stage);
-          ptx::tensor_copy(stage.x, &x, k * kDepth, row, full);
+          ptx::tensor_copy(stage.x, &x, k * kDepth, t.row, full);
           if (blocks == 1) {
-            ptx::tensor_copy(stage.w[0], a.map, k * kDepth, a.row, full);
-            ptx::tensor_copy(stage.w[1], b.map, k * kDepth, b.row, full);
-          } else {
-            ptx::tensor_copy_to(3, stage.w[rank], mine.map, k * kDepth, mine.row, full);
+            work.copy(stage.w[0], t, k * kDepth, 0, full);
+            work.copy(stage.w[1], t, k * kDepth, 1, full);
+          } else if constexpr (Clusters) {
+            work.copy_to(3, stage.w[rank], t, k * kDepth, rank, full);
           }
         }
       }
     }
   } else {
     ptx::take_registers<232>();
-    const int thread = threadIdx.x % 128, warp = thread / 32;
+    const int thread = threadIdx.x % 128, warp = thread / 32, mine = (group - 1) * 64;
     const bool tells = threadIdx.x % 32 == 0 && warp < blocks;  // this thread tells block warp that a stage is free
-    while (walk.next(unit, col)) {
+    const auto free = [&](int stage) {
+      if (!tells) return;
+      if constexpr (Clusters)
+        ptx::mbarrier_free_at(&s.empty[stage], warp);
+      else
+        ptx::mbarrier_arrive(&s.empty[stage]);
+    };
+    while (walk.next(t)) {
+      if (t.row + mine >= t.end) {  // nothing of it counts
+        for (int k = 0; k < steps; k++, at.next()) {
+          ptx::mbarrier_wait(&s.full[at.stage], at.phase);
+          free(at.stage);
+        }
+        continue;
+      }
       float sums[Cols / 2];
       int last = 0;
       for (int k = 0; k < steps; k++, at.next()) {
         ptx::mbarrier_wait(&s.full[at.stage], at.phase);
-        const uint64_t a = ptx::wgmma_operand(ptx::shared_address(s.stage[at.stage].x) + (group - 1) * 64 * kDepth * 2);
+        const uint64_t a = ptx::wgmma_operand(ptx::shared_address(s.stage[at.stage].x) + mine * kDepth * 2);
         const uint64_t b = ptx::wgmma_operand(ptx::shared_address(s.stage[at.stage].w));
         ptx::wgmma_begin();
 #pragma unroll
         for (int i = 0; i < kDepth / 16; i++) ptx::wgmma_bf16(sums, a + i * ptx::kWgmmaStep, b + i * ptx::kWgmmaStep, k + i > 0);
         ptx::wgmma_commit();
         ptx::wgmma_wait<1>();
-        if (tells && k > 0) ptx::mbarrier_arrive_at(&s.empty[last], warp);
+        if (k > 0) free(last);
         last = at.stage;
       }
       ptx::wgmma_done(sums);
-      if (tells) ptx::mbarrier_arrive_at(&s.empty[last], warp);
-      work.put(sums, (unit * blocks + rank) * kRows + (group - 1) * 64 + warp * 16 + thread % 32 / 4, col, rows);
+      free(last);
+      work.put(sums, t, t.row + mine + warp * 16 + thread % 32 / 4);
     }
   }
   __syncwarp();
-  ptx::cluster_sync();  // a block that leaves takes its shared memory along
+  if constexpr (Clusters) ptx::cluster_meet();  // a block that leaves takes its shared memory along
 }
+
+// Sums of a thread, to memory: value(j, i) of pair j, i as wgmma.cuh draws it. y is the first one's place in rows of N; cols and
+// rows are what is left from there on. Neighbouring lanes exchange pairs, so that each has four values of a row.
+//
+//	lane 0: [0 1] of j | [0 1] of j+1            lane 0: [0 1 2 3] of j
+//	lane 1: [2 3] of j | [2 3] of j+1     →      lane 1: [0 1 2 3] of j+1
+template <int Pairs, class Store, class T, class Value>
+__device__ __forceinline__ void put(const Value& value, T* y, int N, int cols, int rows) {
+  if (N % 4 == 0) {
+    const bool odd = threadIdx.x % 2;
+#pragma unroll
+    for (int j = 0; j < Pairs; j += 2)
+#pragma unroll
+      for (int i = 0; i < 4; i += 2) {
+        const float a = value(j, i), b = value(j, i + 1), c = value(j + 1, i), d = value(j + 1, i + 1);
+        const float u = __shfl_xor_sync(~0u, odd ? a : c, 1), v = __shfl_xor_sync(~0u, odd ? b : d, 1);
+        const int at = odd ? 8 * j + 6 : 8 * j;
+        if (at < cols && 4 * i < rows) Store::four(y + int64_t(4 * i) * N + at, odd ? float4{u, v, c, d} : float4{a, b, u, v});
+      }
+    return;
+  }
+#pragma unroll
+  for (int j = 0; j < Pairs; j++)
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+      if (8 * j + i % 2 < cols && i / 2 * 8 < rows) Store::one(y + int64_t(i / 2 * 8) * N + 8 * j + i % 2, value(j, i));
+}
+
+struct Set {
+  __device__ __forceinline__ static void four(float* y, float4 v) { *reinterpret_cast<float4*>(y) = v; }
+  __device__ __forceinline__ static void one(float* y, float v) { *y = v; }
+};
+struct Add {
+  __device__ __forceinline__ static void four(float* y, float4 v) { ptx::add_to(y, v); }
+  __device__ __forceinline__ static void one(float* y, float v) { *y += v; }
+};
+struct SetBf16 {
+  __device__ __forceinline__ static void four(uint16_t* y, float4 v) { *reinterpret_cast<uint2*>(y) = {ptx::pack_bf16(v.x, v.y), ptx::pack_bf16(v.z, v.w)}; }
+  __device__ __forceinline__ static void one(uint16_t* y, float v) { *y = uint16_t(ptx::pack_bf16(v, 0)); }
+};
 
 }  // namespace tiles

@@ -20,6 +20,13 @@ __device__ __forceinline__ void tensor_copy(void* dst, const tensor_map* m, int 
                "l"(m), "r"(column), "r"(row), "r"(shared_address(b))
                : "memory");
 }
+// Box of a matrix of several.
+__device__ __forceinline__ void tensor_copy(void* dst, const tensor_map* m, int column, int row, int matrix, uint64_t* b) {
+  asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], [%5];" ::"r"(
+                   shared_address(dst)),
+               "l"(m), "r"(column), "r"(row), "r"(matrix), "r"(shared_address(b))
+               : "memory");
+}
 // tensor_copy_to brings it to the same place of all blocks whose bits are set, and counts at the same barrier of each.
 __device__ __forceinline__ void tensor_copy_to(uint16_t blocks, void* dst, const tensor_map* m, int column, int row, uint64_t* b) {
   asm volatile(
@@ -28,16 +35,26 @@ __device__ __forceinline__ void tensor_copy_to(uint16_t blocks, void* dst, const
       "l"(m), "r"(column), "r"(row), "r"(shared_address(b)), "h"(blocks)
       : "memory");
 }
-// mbarrier_arrive_at arrives at the barrier of a block of the cluster.
-__device__ __forceinline__ void mbarrier_arrive_at(uint64_t* b, uint32_t rank) {
-  asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(cluster_address(b, rank)) : "memory");
+// mbarrier_free_at arrives at the barrier of a block of the cluster, to say that what lay in shared memory was read. It publishes no
+// writes: those would need a release of the cluster, which waits for all memory of the thread.
+__device__ __forceinline__ void mbarrier_free_at(uint64_t* b, uint32_t rank) {
+  asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(cluster_address(b, rank)) : "memory");
+}
+// cluster_meet returns once all threads of the cluster have come. It publishes no writes but initialised barriers.
+__device__ __forceinline__ void cluster_meet() {
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;\n\tbarrier.cluster.wait.aligned;" ::: "memory");
+}
+__device__ __forceinline__ float4 cluster_load4(uint32_t address) {
+  float4 v;
+  asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "r"(address) : "memory");
+  return v;
 }
 
-// add_to adds to two neighbours in memory, without waiting. 8-byte aligned.
-__device__ __forceinline__ void add_to(float* y, float a, float b) {
-  asm volatile("red.relaxed.gpu.global.add.v2.f32 [%0], {%1, %2};" ::"l"(y), "f"(a), "f"(b) : "memory");
+// add_to adds to four neighbours in memory, without waiting. 16-byte aligned.
+__device__ __forceinline__ void add_to(float* y, float4 v) {
+  asm volatile("red.relaxed.gpu.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(y), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w) : "memory");
 }
-// pack rounds to bf16, nearest even; lo in the lower half.
+// pack_bf16 rounds to bf16, nearest even; lo in the lower half.
 __device__ __forceinline__ uint32_t pack_bf16(float lo, float hi) {
   uint32_t r;
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(hi), "f"(lo));

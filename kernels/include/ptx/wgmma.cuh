@@ -77,6 +77,27 @@ __device__ __forceinline__ void wgmma_bf16(float (&c)[32], uint64_t a, uint64_t 
       : METRALE_C32(0)
       : "l"(a), "l"(b), "r"(int(add)));
 }
+__device__ __forceinline__ void wgmma_bf16(float (&c)[16], uint64_t a, uint64_t b, bool add) {
+  asm volatile(
+      "{\n"
+      ".reg .pred add;\n"
+      "setp.ne.b32 add, %18, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 {" METRALE_TEN()
+      "%10,%11,%12,%13,%14,%15}, %16, %17, add, 1, 1, 0, 0;\n"
+      "}"
+      : METRALE_C8(0), METRALE_C8(8)
+      : "l"(a), "l"(b), "r"(int(add)));
+}
+__device__ __forceinline__ void wgmma_bf16(float (&c)[8], uint64_t a, uint64_t b, bool add) {
+  asm volatile(
+      "{\n"
+      ".reg .pred add;\n"
+      "setp.ne.b32 add, %10, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16 {%0,%1,%2,%3,%4,%5,%6,%7}, %8, %9, add, 1, 1, 0, 0;\n"
+      "}"
+      : METRALE_C8(0)
+      : "l"(a), "l"(b), "r"(int(add)));
+}
 
 #undef METRALE_TEN
 #undef METRALE_C8

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Family experts, many rows, bf16 weights as stored: rows are sorted by expert, then tiles of them meet tiles of its weights on the
+// tensor cores. Needs a GPU of sm_90a. Five launches:
+//
+//	experts_sort       which slot (row, choice) stands where when slots are sorted by expert, in their order within one
+//	experts_spread     x rounded to bf16, a copy at each of a row's places
+//	experts_up_tiles   h = act(gate x) * (up x), rounded to bf16
+//	experts_down_tiles d = down h
+//	experts_combine    y = Σ weights * d over a row's choices, in order; or y += it
+//
+//	places   0 … first[1] … first[2] …   first[E] = rows * k       sorted slots: x [places, H], h [places, I], d [places, H]
+//	         expert 0   1       2
+//
+// Algorithm and order of sums: mma/tiles.cuh. H and I must divide by 8.
+
+#include "../../../include/epilogue/fast_act.cuh"
+#include "../../../include/mma/tiles.cuh"
+
+namespace {
+
+constexpr int kCols = 256, kStages = 4, kHalf = kCols / 2;
+constexpr int kMaxExperts = 1024;
+
+// Sorted gives the tiles of sorted rows: by expert, then columns, rows fastest.
+struct Sorted {
+  const int* first;    // [E+1] place of an expert's first row
+  const int* tiles;    // [E+1] number of an expert's first tile along the rows
+  int experts, cols, at, expert = 0;
+
+  __device__ __forceinline__ bool next(tiles::Tile& t) {
+    while (expert < experts && at >= tiles[expert + 1] * cols) expert++;
+    if (expert == experts) return false;
+    const int i = at - tiles[expert] * cols, n = tiles[expert + 1] - tiles[expert];
+    t = {first[expert] + i % n * tiles::kRows, first[expert + 1], i / n, expert};
+    at += gridDim.x;
+    return true;
+  }
+};
+
+// sorted makes the walk from the experts' first places.
+__device__ __forceinline__ Sorted sorted(const int32_t* places, int E, int cols) {
+  __shared__ int first[kMaxExperts + 1], tiles[kMaxExperts + 1];
+  for (int e = threadIdx.x; e <= E; e += tiles::kThreads) first[e] = places[e];
+  __syncthreads();
+  if (threadIdx.x < 32) {
+    int before = 0;
+    for (int base = 0; base < E; base += 32) {
+      const int e = base + threadIdx.x, n = e < E ? (first[e + 1] - first[e] + tiles::kRows - 1) / tiles::kRows : 0;
+      int sum = n;
+#pragma unroll
+      for (int d = 1; d < 32; d *= 2) {
+        const int v = __shfl_up_sync(~0u, sum, d);
+        if (threadIdx.x >= d) sum += v;
+      }
+      if (e < E) tiles[e + 1] = before + sum;
+      before += __shfl_sync(~0u, sum, 31);
+    }
+    if (threadIdx.x == 0) tiles[0] = 0;
+  }
+  __syncthreads();
+  return {first, tiles, E, cols, int(blockIdx.x)};
+}
+
+// Up writes h = act(gate x) * (up x): a tile is half rows of gate and half rows of up.
+template <class Glu>
+struct Up {
+  const ptx::tensor_map* w;  // [E, 2I, H], gate before up
+  uint16_t* h;               // [places, I]
+  int I;
+  float limit;
+
+  __device__ __forceinline__ void copy(void* dst, const tiles::Tile& t, int k, int half, uint64_t* full) const {
+    ptx::tensor_copy(dst, w, k, half * I + t.col * kHalf, t.matrix, full);
+  }
+  __device__ __forceinline__ void put(const float (&sums)[kCols / 2], const tiles::Tile& t, int row) const {
+    const int first = t.col * kHalf + threadIdx.x % 4 * 2;
+    tiles::put<kCols / 16, tiles::SetBf16>([&](int j, int i) { return Glu::of(sums[4 * j + i], sums[kCols / 4 + 4 * j + i], limit); },
+                                           h + int64_t(row) * I + first, I, I - first, t.end - row);
+  }
+};
+
+// Down writes d = down h.
+struct Down {
+  const ptx::tensor_map* w;  // [E, H, I]
+  float* d;                  // [places, H]
+  int H;
+
+  __device__ __forceinline__ void copy(void* dst, const tiles::Tile& t, int k, int half, uint64_t* full) const {
+    ptx::tensor_copy(dst, w, k, t.col * kCols + half * kHalf, t.matrix, full);
+  }
+  __device__ __forceinline__ void put(const float (&sums)[kCols / 2], const tiles::Tile& t, int row) const {
+    const int first = t.col * kCols + threadIdx.x % 4 * 2;
+    tiles::put<kCols / 8, tiles::Set>([&](int j, int i) { return sums[4 * j + i]; }, d + int64_t(row) * H + first, H, H - first, t.end - row);
+  }
+};
+
+}  // namespace
+
+// experts_sort: a block finds the slots of one expert. Grid: E; 1024 threads, of which each warp takes a piece of the slots: it counts
+// those of lower experts and of this one, then writes its own behind those of the warps before.
+extern "C" __global__ void __launch_bounds__(1024) experts_sort(const int32_t* __restrict__ count, /* [1] rows of this step */
+                                                                const int32_t* __restrict__ ids,   /* [rows, k] */
+                                                                int32_t* __restrict__ first,       /* [E+1] */
+                                                                int32_t* __restrict__ place,       /* [rows, k] */
+                                                                int32_t E, int32_t k) {
+  __shared__ int lower[32], mine[32];
+  ptx::start_successor();
+  ptx::wait_for_predecessor();
+  const int slots = *count * k, e = blockIdx.x, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int piece = (slots + 1023) / 1024 * 32, from = min(warp * piece, slots), to = min(from + piece, slots);
+  int low = 0, same = 0;
+  for (int i = from + lane; i < to; i += 32) {
+    const int id = ids[i];
+    low += id < e, same += id == e;
+  }
+#pragma unroll
+  for (int d = 16; d > 0; d /= 2) low += __shfl_xor_sync(~0u, low, d), same += __shfl_xor_sync(~0u, same, d);
+  if (lane == 0) lower[warp] = low, mine[warp] = same;
+  __syncthreads();
+  int start = 0, total = 0, at = 0;
+  for (int w = 0; w < 32; w++) {
+    start += lower[w];
+    if (w == warp) at = total;
+    total += mine[w];
+  }
+  if (threadIdx.x == 0) {
+    first[e] = start;
+    if (e == E - 1) first[E] = start + total;
+  }
+  at += start;
+  for (int base = from; base < to; base += 32) {
+    const int i = base + lane;
+    const bool is = i < to && ids[i] == e;
+    const uint32_t all = __ballot_sync(~0u, is);
+    if (is) place[i] = at + __popc(all & ((1u << lane) - 1));
+    at += __popc(all);
+  }
+}
+
+// experts_spread copies a row of x to its places. Grid: rows; 256 threads.
+extern "C" __global__ void __launch_bounds__(256) experts_spread(const int32_t* __restrict__ count, /* [1] rows of this step */
+                                                                 const float* __restrict__ x,       /* [rows, H] */
+                                                                 const int32_t* __restrict__ place, /* [rows, k] */
+                                                                 uint16_t* __restrict__ y,          /* [places, H] */
+                                                                 int32_t H, int32_t k) {
+  ptx::start_successor();
+  ptx::wait_for_predecessor();
+  const int row = blockIdx.x;
+  if (row >= *count) return;
+  for (int i = threadIdx.x; i < H / 8; i += 256) {
+    const float4* from = reinterpret_cast<const float4*>(x + int64_t(row) * H) + 2 * i;
+    const float4 a = from[0], b = from[1];
+    const uint4 v = {ptx::pack_bf16(a.x, a.y), ptx::pack_bf16(a.z, a.w), ptx::pack_bf16(b.x, b.y), ptx::pack_bf16(b.z, b.w)};
+    for (int s = 0; s < k; s++) reinterpret_cast<uint4*>(y + int64_t(place[row * k + s]) * H)[i] = v;
+  }
+}
+
+#define MAP const __grid_constant__ ptx::tensor_map
+#define TILES extern "C" __global__ void __launch_bounds__(tiles::kThreads, 1)
+
+#define UP(ACT)                                                                                                \
+  TILES experts_up_tiles_##ACT(const int32_t* __restrict__ first, /* [E+1] */                                  \
+                               MAP x,                             /* [places, H] bf16, boxes of 128 × 64 */    \
+                               MAP gate_up,                       /* [E, 2I, H] bf16, boxes of 128 × 64 */     \
+                               uint16_t* __restrict__ h,          /* [places, I] */                            \
+                               int32_t E, int32_t H, int32_t I, float limit) {                                 \
+    auto& s = tiles::begin<kCols, kStages>();                                                                  \
+    tiles::multiply<false>(s, x, sorted(first, E, (I + kHalf - 1) / kHalf), Up<fast_glu::ACT>{&gate_up, h, I, limit}, H); \
+  }
+
+UP(silu)
+UP(gelu_tanh)
+UP(silu_then_limit)
+UP(swiglu_oai)
+
+TILES experts_down_tiles(const int32_t* __restrict__ first, /* [E+1] */
+                         MAP h,                             /* [places, I] bf16, boxes of 128 × 64 */
+                         MAP down,                          /* [E, H, I] bf16, boxes of 128 × 64 */
+                         float* __restrict__ d,             /* [places, H] */
+                         int32_t E, int32_t H, int32_t I) {
+  auto& s = tiles::begin<kCols, kStages>();
+  tiles::multiply<false>(s, h, sorted(first, E, (H + kCols - 1) / kCols), Down{&down, d, H}, I);
+}
+
+// Grid: rows; 256 threads.
+template <bool Add>
+__device__ __forceinline__ void combine(const int32_t* count, const float* __restrict__ weights, const int32_t* __restrict__ place,
+                                        const float* __restrict__ d, float* y, int H, int k) {
+  ptx::start_successor();
+  ptx::wait_for_predecessor();
+  const int row = blockIdx.x;
+  if (row >= *count) return;
+  for (int i = threadIdx.x; i < H / 4; i += 256) {
+    float4 sum = {0, 0, 0, 0};
+    for (int s = 0; s < k; s++) {
+      const float w = weights[row * k + s];
+      const float4 v = reinterpret_cast<const float4*>(d + int64_t(place[row * k + s]) * H)[i];
+      sum = {fmaf(w, v.x, sum.x), fmaf(w, v.y, sum.y), fmaf(w, v.z, sum.z), fmaf(w, v.w, sum.w)};
+    }
+    float4& out = reinterpret_cast<float4*>(y + int64_t(row) * H)[i];
+    out = Add ? float4{out.x + sum.x, out.y + sum.y, out.z + sum.z, out.w + sum.w} : sum;
+  }
+}
+
+#define COMBINE(NAME, ADD)                                                                                     \
+  extern "C" __global__ void __launch_bounds__(256) NAME(const int32_t* __restrict__ count,   /* [1] rows */   \
+                                                         const float* __restrict__ weights,   /* [rows, k] */  \
+                                                         const int32_t* __restrict__ place,   /* [rows, k] */  \
+                                                         const float* __restrict__ d,         /* [places, H] */\
+                                                         float* __restrict__ y,               /* [rows, H] */  \
+                                                         int32_t H, int32_t k) {                               \
+    combine<ADD>(count, weights, place, d, y, H, k);                                                           \
+  }
+
+COMBINE(experts_combine, false)
+COMBINE(experts_combine_add, true)

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Several matrices of one x, whose rows are cut into tiles that count through: those of the first, of the second, …
+#pragma once
+
+#include "../ptx/tensor_copy.cuh"
+
+namespace parts {
+
+// pick is p[i] without indexing memory.
+template <class T, int N>
+__device__ __forceinline__ T pick(const T (&p)[N], int i) {
+  T v = p[0];
+#pragma unroll
+  for (int j = 1; j < N; j++) v = i == j ? p[j] : v;
+  return v;
+}
+
+template <int N, int Cols>
+struct Parts {
+  const ptx::tensor_map* w[N];  // [n, K]
+  const float* bias[N];         // [n], or null
+  float* y[N];                  // [rows, n]
+  int n[N];
+
+  __device__ __forceinline__ static int of(int n) { return (n + Cols - 1) / Cols; }
+  __device__ __forceinline__ int tiles() const {
+    int sum = 0;
+#pragma unroll
+    for (int i = 0; i < N; i++) sum += of(n[i]);
+    return sum;
+  }
+  // find turns a tile of all into one of a matrix.
+  __device__ __forceinline__ int find(int& tile) const {
+    int at = 0;
+#pragma unroll
+    for (int i = 0; i < N - 1; i++)
+      if (at == i && tile >= of(n[i])) tile -= of(n[i]), at = i + 1;
+    return at;
+  }
+};
+
+}  // namespace parts
