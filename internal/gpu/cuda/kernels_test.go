@@ -217,6 +217,61 @@ func TestRowsDoNotMeet(t *testing.T) {
 	}
 }
 
+// first is the story with only one row in its last step, in the same bucket.
+func (s *story) first(row int) *story {
+	c := *s
+	c.steps = slices.Clone(s.steps)
+	last := *s.steps[len(s.steps)-1]
+	last.counts = maps.Clone(last.counts)
+	last.counts[plan.Rows] = 1
+	last.arrays = nil
+	for _, a := range s.steps[len(s.steps)-1].arrays {
+		b := *a
+		switch {
+		case a.param == "head":
+			b.data = slices.Clone(a.data)
+			binary.LittleEndian.PutUint32(b.data, 1)
+		case a.axes[0].Name == plan.Rows:
+			n := len(a.data) / int(last.limits.Rows)
+			b.data = slices.Clone(a.data)
+			copy(b.data, a.data[row*n:(row+1)*n])
+		}
+		last.arrays = append(last.arrays, &b)
+	}
+	c.steps[len(c.steps)-1] = &last
+	return &c
+}
+
+// TestRowsDoNotMeetInTiles: on tensor cores a row has the same bits alone in its bucket as among others.
+func TestRowsDoNotMeetInTiles(t *testing.T) {
+	gpu, _ := machines(t)
+	all := stories()
+	for _, name := range slices.Sorted(maps.Keys(gpu.class.Kernels)) {
+		k := gpu.class.Kernels[name]
+		if gpu.class.Families[k.Family].Compute != "tensor" || gpu.lacks(k) != "" {
+			continue
+		}
+		for _, s := range all[k.Reference] {
+			last := s.steps[len(s.steps)-1]
+			n := last.counts[plan.Rows]
+			recurrent := slices.ContainsFunc(last.arrays, func(a *array) bool { return a.param == "cu_rows" || a.axes[0].Name == plan.Outs })
+			if n < 2 || recurrent || !gpu.plays(s, k) {
+				continue
+			}
+			got := gpu.run(t, s, k)[len(s.steps)-1]
+			for _, row := range []int{0, n / 2, n - 1} {
+				one := s.first(row)
+				p := one.steps[len(one.steps)-1]
+				alone := gpu.run(t, one, k)[len(one.steps)-1]
+				for param := range alone {
+					width := len(p.floats(alone, param))
+					sameBits(t, fmt.Sprintf("%s of %s: row %d of %s", k.Name, s.name, row, param), last.floats(got, param)[row*width:][:width], p.floats(alone, param))
+				}
+			}
+		}
+	}
+}
+
 // TestChunksDoNotMatter: a sequence's rows have the same bits in one step as in several.
 func TestChunksDoNotMatter(t *testing.T) {
 	gpu, _ := machines(t)

@@ -49,6 +49,19 @@ func stories() map[string][]*story {
 	for _, r := range []int{1, 2, 5, 8, 9, 16, 33} {
 		add(linearStory("linear", rows, r, 48, 256, tensor.BF16, r%2 == 0))
 	}
+	for _, c := range []struct{ rows, n, k int }{{9, 1, 8}, {14, 40, 1000}, {60, 130, 72}, {130, 257, 200}, {300, 64, 64}} { // for tiles
+		add(linearStory("linear", rows, c.rows, c.n, c.k, tensor.BF16, true))
+		add(linearStory("linear_add", rows, c.rows, c.n, c.k, tensor.BF16, c.n%2 == 0))
+		add(linearNStory(c.rows, c.k, c.n, 2*c.n, 3*c.n+1))
+		add(linearNStory(c.rows, c.k, c.n, 4, 9, 128))
+		for _, act := range gluActs {
+			add(gluStory(rows, c.rows, c.n, c.k, tensor.BF16, act, 0.5))
+		}
+	}
+	add(linearStory("linear", rows, 30, 16500, 16, tensor.BF16, true)) // as many tiles as multiprocessors
+	add(linearStory("linear_add", rows, 10, 16500, 16, tensor.BF16, false))
+	add(linearNStory(200, 16, 8200, 4, 8192))
+	add(gluStory(rows, 20, 8250, 16, tensor.BF16, "silu", 0))
 	add(linearStory("linear", outs, 2, 50, 64, tensor.BF16, false))
 	add(linearStory("linear", rows, 3, 7, 13, tensor.F32, true)) // nothing is aligned
 	add(linearStory("linear", rows, 11, 7, 13, tensor.BF16, true))
@@ -60,6 +73,10 @@ func stories() map[string][]*story {
 	for _, act := range []string{"silu", "gelu_tanh", "relu2"} {
 		add(expertsStory(mixture{rows: 4, experts: 8, k: 2, h: 96, i: 40, dtype: tensor.BF16, act: act, bias: true}))
 	}
+	for _, act := range gluActs { // more than a tile of an expert's rows, and experts without rows
+		add(expertsStory(mixture{rows: 150, experts: 3, k: 2, h: 72, i: 136, dtype: tensor.BF16, act: act, gated: 1, limit: 0.7}))
+	}
+	add(expertsStory(mixture{rows: 20, experts: 200, k: 5, h: 264, i: 64, dtype: tensor.BF16, act: "silu", gated: 1}))
 	add(expertsStory(mixture{rows: 2, experts: 3, k: 1, h: 13, i: 7, dtype: tensor.F32, act: "silu", gated: 1}))
 	add(expertsStory(mixture{rows: 6, experts: 4, k: 3, h: 32, i: 16, dtype: tensor.F16, act: "swiglu_oai", gated: 1, limit: 7, bias: true}))
 	add(expertsStory(mixture{rows: 6, experts: 4, k: 3, h: 33, i: 16, dtype: tensor.F32, act: "silu", gated: 1, identity: 3}))
@@ -196,6 +213,19 @@ func linearStory(kernel, axis string, r, n, k int, d tensor.DType, bias bool) *s
 		p.out(s, "y", axis, n)
 	}
 	p.attr("compute", "f32")
+	return s
+}
+
+// linearNStory is two to four linears of one x.
+func linearNStory(r, k int, n ...int) *story {
+	s := newStory(fmt.Sprint("linear_n/", r, "x", n, "x", k), r, 2, 1)
+	p := s.step("linear_n", r, 2, 1).in(s, "x", rows, k, s.normal).attr("compute", "f32").attr("n", len(n))
+	for i, n := range n {
+		p.weight(s, fmt.Sprint("w", i), tensor.BF16, 1/math.Sqrt(float64(k)), n, k).out(s, fmt.Sprint("y", i), rows, n)
+		if i%2 == 1 {
+			p.weight(s, fmt.Sprint("bias", i), tensor.F32, 1, n)
+		}
+	}
 	return s
 }
 

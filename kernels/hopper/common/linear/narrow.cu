@@ -110,12 +110,14 @@ struct Gated {
     narrow::multiply<COLS>(x, Gated<fast_glu::ACT>{&wg, &wu, y, N, limit}, count, K);                    \
   }
 
-#define ALL_OF(COLS)                            \
-  LINEAR(linear_narrow, COLS, false)            \
-  LINEAR(linear_add_narrow, COLS, true)         \
-  LINEAR_N(linear_n_narrow, COLS)               \
-  LINEAR_GLU(linear_glu_narrow, COLS, silu)     \
-  LINEAR_GLU(linear_glu_narrow, COLS, gelu_tanh)
+#define ALL_OF(COLS)                                    \
+  LINEAR(linear_narrow, COLS, false)                    \
+  LINEAR(linear_add_narrow, COLS, true)                 \
+  LINEAR_N(linear_n_narrow, COLS)                       \
+  LINEAR_GLU(linear_glu_narrow, COLS, silu)             \
+  LINEAR_GLU(linear_glu_narrow, COLS, gelu_tanh)        \
+  LINEAR_GLU(linear_glu_narrow, COLS, silu_then_limit)  \
+  LINEAR_GLU(linear_glu_narrow, COLS, swiglu_oai)
 
 ALL_OF(16)
 ALL_OF(32)
