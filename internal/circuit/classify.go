@@ -321,6 +321,8 @@ func (p *point) defaults(v *Variant, tree *modelconf.Node) error {
 			return k.file.Errorf(k.at, "key %s: "+format, append([]any{k.name}, args...)...)
 		}
 		switch {
+		case k.Must && !k.given(tree):
+			return p.missing(tree, k.name)
 		case k.Layers != "" && k.Count != "":
 			if _, ok := p.dims[k.Count]; !ok {
 				return p.missing(tree, k.name)
@@ -368,6 +370,14 @@ func (p *point) defaults(v *Variant, tree *modelconf.Node) error {
 		}
 	}
 	return p.settle()
+}
+
+// given says whether a config has the key, by any of its spellings.
+func (k *placedKey) given(tree *modelconf.Node) bool {
+	return slices.ContainsFunc(append([]string{k.name}, k.Alias...), func(name string) bool {
+		n, ok := tree.Get(name)
+		return ok && !n.IsNull()
+	})
 }
 
 // pend sets a dim to an expression, unless it is set already.

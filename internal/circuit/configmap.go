@@ -74,10 +74,11 @@ type Key struct {
 	Layers   string   `toml:"layers"`    // a list of layer numbers, or their text "1,2": layers of this kind
 	PerLayer bool     `toml:"per_layer"` // an object: layer number → keys that differ there
 	Rope     bool     `toml:"rope"`      // read by rope.go
-	Accept   []any    `toml:"accept"`    // only these values (or null); Why says what is missing for others
+	Accept   []any    `toml:"accept"`    // only these values, or none; Why says what is missing for others
 	Ignore   string   `toml:"ignore"`    // has no effect; says why
 	Quant    bool     `toml:"quant"`     // read by modelconf
 
+	Must    bool              `toml:"must"`    // of Accept, Kinds, Layers and Rope: the key must be there
 	Of      string            `toml:"of"`      // of a dim, switch or param: holds for layers of this kind only
 	Each    bool              `toml:"each"`    // of a dim or param: a list with a value for each layer, or null for what holds without
 	Longer  bool              `toml:"longer"`  // of Kinds and Each: entries of draft layers may follow
@@ -245,6 +246,9 @@ func addKeys(into map[string]placedKey, keys map[string]Key, f *kernel.File, at 
 		}
 		if k.Variant != "" && len(k.Allow) == 0 {
 			return f.Errorf(here, "key %s is a variant without allow", name)
+		}
+		if k.Must && k.Accept == nil && k.Kinds == nil && k.Layers == "" && !k.Rope {
+			return f.Errorf(here, "key %s must be there; that is said of accept, kinds, layers and rope, others go without a default", name)
 		}
 		if k.Accept != nil && k.Why == "" {
 			return f.Errorf(here, "key %s accepts only some values and does not say why", name)

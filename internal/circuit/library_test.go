@@ -3,6 +3,7 @@
 package circuit
 
 import (
+	"fmt"
 	"io/fs"
 	"maps"
 	"regexp"
@@ -69,6 +70,7 @@ func TestFaultsInTheTreeAreNamed(t *testing.T) {
 		{config, `circuit = "llama"`, `circuit = "lama"`, `circuits/llama.config.toml:@:1: there is no circuit "lama"`},
 		{config, `"decoder"]`, `"decode"]`, `circuits/llama.config.toml:@:22: there is no key set "decode"`},
 		{config, `{ dim = "inter" }`, `{ dim = "inter", switch = "x" }`, `circuits/llama.config.toml:@:1: key intermediate_size has 2 classes; exactly one of dim, switch, param, variant, kinds, layers, per_layer, rope, accept, ignore, quant is given`},
+		{config, `{ dim = "inter" }`, `{ dim = "inter", must = true }`, `circuits/llama.config.toml:@:1: key intermediate_size must be there; that is said of accept, kinds, layers and rope, others go without a default`},
 		{"circuits/qwen3.config.toml", `[variant.qwen3]`, `[variant.llama]`, `circuits/qwen3.config.toml:@:2: model_type llama is mapped twice`},
 		{refused, `op = "index_blocks"`, `op = "index"`, `circuits/REFUSED.toml:@-1:3: op index is there`},
 		{refused, `dim = "out_gate"`, `dim = "mla_bias"`, `circuits/REFUSED.toml:@-2:3: block mla with mla_bias is there`},
@@ -112,6 +114,7 @@ func TestFaultsThatAConfigShows(t *testing.T) {
 		{"circuits/blocks/mlp.toml", `split = "inter"`, `split = "outer"`, `circuits/blocks/mlp.toml:@:1: node L00.mlp.gate: no axis of [inter hidden] is named by outer`},
 		{"circuits/blocks/mlp.toml", `["hidden", "inter"]`, `["hidden", "hidden"]`, `no axis of [hidden hidden] is named by inter`},
 		{"circuits/blocks/attention.toml", `attrs = { heads = "heads", head_dim = "head_dim", rot`, `attrs = { heads = "kv_heads", head_dim = "head_dim", rot`, `the config does not fit circuit llama: node L00.attn.q_rope: x: axis 1 is heads*head_dim=64, expected heads*head_dim=32`},
+		{"circuits/llama.config.toml", `attention_bias = {`, "acme = { accept = [1], must = true, alias = [\"acme_version\"], why = \"x\" }\nattention_bias = {", `config.json:1:1: key acme is missing; model_type llama needs it`},
 		{"circuits/blocks/embedding.toml", `embed_scale = "1"`, `embed_scale = "one"`, `circuits/blocks/embedding.toml:@:12: param embed_scale: "one" is no number, no param and no sqrt(dims) or rsqrt(dims)`},
 	} {
 		files := tree(t)
@@ -128,6 +131,29 @@ func TestFaultsThatAConfigShows(t *testing.T) {
 		c.want = atLine(c.want, src, c.old)
 		if _, err := Instantiate(l, cfg); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s with %q:\n got %v\nwant %s", c.file, c.new, err, c.want)
+		}
+	}
+}
+
+// TestAKeyCanBeDemanded: what must be there may have any of its spellings.
+func TestAKeyCanBeDemanded(t *testing.T) {
+	cfg, _ := tiny(t, "llama")
+	for _, c := range []struct{ old, new, want string }{
+		{`rope_parameters = { rope = true }`, `rope_parameters = { rope = true, must = true }`, ""},
+		{`rope_scaling = { rope = true }`, `rope_scaling = { rope = true, must = true }`, "key rope_scaling is missing; model_type llama needs it"},
+		{`hidden_act = {`, "acme = { accept = [\"silu\"], alias = [\"hidden_act\"], must = true, why = \"x\" }\nact = {", ""},
+		{`hidden_act = {`, "acme = { accept = [\"silu\"], must = true, why = \"x\" }\nhidden_act = {", "key acme is missing; model_type llama needs it"},
+	} {
+		files := tree(t)
+		src := string(files["circuits/keys/decoder.toml"].Data)
+		files["circuits/keys/decoder.toml"] = &fstest.MapFile{Data: []byte(strings.Replace(src, c.old, c.new, 1))}
+		l, err := LoadLibrary(files)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = Instantiate(l, cfg)
+		if got := fmt.Sprint(err); (err != nil) != (c.want != "") || !strings.Contains(got, c.want) {
+			t.Errorf("%s: %v", c.new, err)
 		}
 	}
 }
