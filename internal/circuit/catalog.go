@@ -88,13 +88,15 @@ func (in *Instance) prefix(cat Catalog) string {
 
 // place fills in the prefix and the expert.
 func place(name, prefix string, e int64) string {
+	if !strings.Contains(name, "{") {
+		return name
+	}
 	root := strings.TrimSuffix(prefix, ".")
 	root = root[:strings.LastIndexByte(root, '.')+1]
 	name = strings.ReplaceAll(strings.ReplaceAll(name, "{P}", prefix), "{R}", root)
 	return strings.ReplaceAll(name, "{e}", strconv.FormatInt(e, 10))
 }
 
-// weight takes the first form whose first tensor is there in the right shape, or else the first that is there.
 func (p *preflight) weight(w *Weight) stored {
 	var there []string
 	for _, alt := range w.From {

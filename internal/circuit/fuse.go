@@ -148,6 +148,9 @@ func (f *fuser) overwritten(i int) []int {
 
 // try matches a pattern whose first line is node i and makes a group of it.
 func (f *fuser) try(r *Rule, pattern []patternNode, i int) {
+	if f.in.Nodes[i].Op != pattern[0].op {
+		return
+	}
 	m := &match{f: f, rule: r, pattern: pattern}
 	if !m.extend(0, []int{i}, newBinding()) {
 		return
@@ -179,7 +182,7 @@ type match struct {
 // extend assigns line k to one of the candidates and the rest behind it.
 func (m *match) extend(k int, candidates []int, vars binding) bool {
 	for _, c := range candidates {
-		if m.f.groupOf[c] >= 0 || slices.Contains(m.nodes, c) {
+		if m.f.in.Nodes[c].Op != m.pattern[k].op || m.f.groupOf[c] >= 0 || slices.Contains(m.nodes, c) {
 			continue
 		}
 		if m.rule.Repeat != nil && k > 0 && c < m.nodes[k-1] {
@@ -223,12 +226,9 @@ func (m *match) candidates(k int, vars binding) []int {
 	return nil
 }
 
-// assign binds the variables of line k to node c's arrays; false if they contradict.
+// assign binds the variables of line k to the arrays of node c, whose op it is; false if they contradict.
 func (m *match) assign(k, c int, vars binding) bool {
 	p, n := &m.pattern[k], m.f.in.Nodes[c]
-	if n.Op != p.op {
-		return false
-	}
 	bind := func(set map[string]int, name string, v int) bool {
 		if old, ok := set[name]; ok {
 			return old == v

@@ -85,21 +85,18 @@ func Small(fsys fs.FS) ([]Model, error) {
 // Known finds a config that the kernel tree holds by what the model is called, or the first one of a model_type; reference
 // checkpoints come before published models.
 func Known(fsys fs.FS, name string) (Model, error) {
-	models, err := Small(fsys)
-	if err != nil {
-		return Model{}, err
-	}
-	more, err := Published(fsys)
-	if err != nil {
-		return Model{}, err
-	}
-	models = append(models, more...)
-	for _, is := range []func(Model) bool{
-		func(m Model) bool { return m.Name == name },
-		func(m Model) bool { return m.ModelType() == name },
-	} {
-		if i := slices.IndexFunc(models, is); i >= 0 {
-			return models[i], models[i].Err
+	for _, read := range []func(fs.FS) ([]Model, error){Small, Published} {
+		models, err := read(fsys)
+		if err != nil {
+			return Model{}, err
+		}
+		for _, is := range []func(Model) bool{
+			func(m Model) bool { return m.Name == name },
+			func(m Model) bool { return m.ModelType() == name },
+		} {
+			if i := slices.IndexFunc(models, is); i >= 0 {
+				return models[i], models[i].Err
+			}
 		}
 	}
 	return Model{}, diag.Errorf(diag.NotFound, "%s is no file, and no config of that name or model_type is known (met circuit configs lists published ones)", name)

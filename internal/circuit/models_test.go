@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/metrale/metrale/internal/diag"
@@ -17,9 +18,11 @@ import (
 	"github.com/metrale/metrale/kernels"
 )
 
+var publishedModels = sync.OnceValues(func() ([]Model, error) { return Published(kernels.FS) })
+
 func published(t testing.TB) []Model {
 	t.Helper()
-	models, err := Published(kernels.FS)
+	models, err := publishedModels()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -67,7 +67,10 @@ func Summarise(lib *Library, m Model, class string) Summary {
 	}
 	s.Circuit, s.Layers = in.Circuit, len(in.Kinds)
 	in.measure(&s, m.Config)
-	if in, err = Instantiate(lib, m.Config); err == nil {
+	if m.Config.Quant != nil {
+		in, err = Instantiate(lib, m.Config)
+	}
+	if err == nil {
 		_, err = in.Lower(lib, in.SyntheticCatalog(storedType(m.Config.Tree)), Options{Class: class, Compute: Declared, Limits: probe})
 	}
 	if err != nil {

@@ -27,7 +27,7 @@ type Piece struct {
 
 // ParsePiece reads a piece's text.
 func ParsePiece(s string) (Piece, error) {
-	bad := fmt.Errorf("%q is no tensor#index^T[lo:hi:of]", s)
+	bad := func() error { return fmt.Errorf("%q is no tensor#index^T[lo:hi:of]", s) }
 	name, rows, cut := strings.Cut(s, "[")
 	var p Piece
 	name, p.Transposed = strings.CutSuffix(name, "^T")
@@ -35,7 +35,7 @@ func ParsePiece(s string) (Piece, error) {
 	if p.Tensor, index, p.Picked = strings.Cut(name, "#"); p.Picked {
 		v, err := strconv.ParseInt(index, 10, 64)
 		if err != nil || v < 0 || strings.Contains(p.Tensor, "^") {
-			return p, bad
+			return p, bad()
 		}
 		p.Index = v
 	}
@@ -44,12 +44,12 @@ func ParsePiece(s string) (Piece, error) {
 	}
 	nums := strings.Split(strings.TrimSuffix(rows, "]"), ":")
 	if len(nums) != 3 || !strings.HasSuffix(rows, "]") {
-		return p, bad
+		return p, bad()
 	}
 	for i, into := range []*int64{&p.Lo, &p.Hi, &p.Of} {
 		v, err := strconv.ParseInt(nums[i], 10, 64)
 		if err != nil {
-			return p, bad
+			return p, bad()
 		}
 		*into = v
 	}
