@@ -68,7 +68,7 @@ func TestReportsOfALibrary(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	survey := Summaries(l, models, "cpu")
+	survey := Summaries(l, models, onCPU)
 	compareGolden(t, "testdata/survey.txt", survey.Table())
 	compareGolden(t, "testdata/survey.md", survey.Markdown())
 	lab, err := Lab(l, files, survey)

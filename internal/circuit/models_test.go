@@ -15,8 +15,12 @@ import (
 	"github.com/metrale/metrale/internal/kernel"
 	"github.com/metrale/metrale/internal/modelconf"
 	"github.com/metrale/metrale/internal/tensor"
+	"github.com/metrale/metrale/internal/weights"
 	"github.com/metrale/metrale/kernels"
 )
+
+// onCPU is where models of tests run.
+var onCPU = Target{"cpu", weights.Reads}
 
 var publishedModels = sync.OnceValues(func() ([]Model, error) { return Published(kernels.FS) })
 
@@ -35,7 +39,7 @@ func TestModelsPage(t *testing.T) {
 	if len(models) != 86 || len(fixture.Files(t, fixture.Configs)) != 113 {
 		t.Errorf("%d models of %d files", len(models), len(fixture.Files(t, fixture.Configs)))
 	}
-	survey := Summaries(lib(t), models, "cpu")
+	survey := Summaries(lib(t), models, onCPU)
 	for i, s := range survey {
 		if s.Circuit != "" && (s.Layers == 0 || s.Params < s.Active || s.Active == 0 || s.Bytes < s.Params/3) {
 			t.Errorf("%s: %+v", s.Name, s)
@@ -66,7 +70,7 @@ func TestSizesOfKnownModels(t *testing.T) {
 		{"nvidia/Qwen3.6-27B-NVFP4", "26.9B", "26.9B", "nvfp4 68.4 %, fp8 26.8 %, bf16 4.82 %", "18.77 GiB"},
 	} {
 		i := slices.IndexFunc(models, func(m Model) bool { return m.Name == c.name })
-		s := Summarise(lib(t), models[i], "cpu")
+		s := Summarise(lib(t), models[i], onCPU)
 		if row := s.row(); row[5] != c.params || row[6] != c.active || row[7] != c.weights || row[8] != c.stored {
 			t.Errorf("%s: %q", c.name, row)
 		}

@@ -44,9 +44,15 @@ type Share struct {
 // probe are the limits of the plan by which Summarise holds that a model runs.
 var probe = plan.Limits{Rows: 16, Seqs: 16, Outs: 16, PageSize: 16, Pages: 16}
 
-// Summarise instantiates a config and lowers it for a class. What refuses it is in the summary; sizes are there as far as the
-// model has a circuit, whether or not its quantisation is supported.
-func Summarise(lib *Library, m Model, class string) Summary {
+// Target is what models are to run on.
+type Target struct {
+	Class string                       // of hardware
+	Reads func(modelconf.Scheme) error // what a checkpoint's weights may be quantised by: weights.Reads
+}
+
+// Summarise instantiates a config and lowers it, its weights unquantised. What refuses it is in the summary; sizes are there as
+// far as the model has a circuit.
+func Summarise(lib *Library, m Model, on Target) Summary {
 	s := Summary{Name: m.Name, ModelType: m.ModelType()}
 	if m.Err != nil {
 		s.Refused = message(m.Err)
@@ -60,18 +66,14 @@ func Summarise(lib *Library, m Model, class string) Summary {
 		s.Refused = fmt.Sprintf("no circuit maps model_type %q", s.ModelType)
 		return s
 	}
-	in, err := Instantiate(lib, plain(m.Config))
+	in, err := Instantiate(lib, m.Config)
 	if err != nil {
 		s.Refused = message(err)
 		return s
 	}
 	s.Circuit, s.Layers = in.Circuit, len(in.Kinds)
-	in.measure(&s, m.Config)
-	if m.Config.Quant != nil {
-		in, err = Instantiate(lib, m.Config)
-	}
-	if err == nil {
-		_, err = in.Lower(lib, in.SyntheticCatalog(storedType(m.Config.Tree)), Options{Class: class, Compute: Declared, Limits: probe})
+	if err = in.measure(&s, m.Config, on.Reads); err == nil {
+		_, err = in.Lower(lib, in.SyntheticCatalog(storedType(m.Config.Tree)), Options{Class: on.Class, Compute: Declared, Limits: probe})
 	}
 	if err != nil {
 		s.Refused = message(err)
@@ -79,20 +81,13 @@ func Summarise(lib *Library, m Model, class string) Summary {
 	return s
 }
 
-// plain is a config without its quantisation, which changes no diagram.
-func plain(cfg *modelconf.Config) *modelconf.Config {
-	c := *cfg
-	c.Quant = nil
-	return &c
-}
-
-// Whole is a model's instance with all parts served, whatever its weights' format.
+// Whole is a model's instance with all parts served.
 func Whole(lib *Library, cfg *modelconf.Config) (*Instance, error) {
-	in, err := Instantiate(lib, plain(cfg))
+	in, err := Instantiate(lib, cfg)
 	if err != nil {
 		return nil, err
 	}
-	return Instantiate(lib, plain(cfg), in.PartNames()...)
+	return Instantiate(lib, cfg, in.PartNames()...)
 }
 
 // message is an error's text without its place and notes.
@@ -119,8 +114,8 @@ func storedType(tree *modelconf.Node) tensor.DType {
 	return tensor.BF16
 }
 
-// measure counts the numbers of the decoder and its parts.
-func (in *Instance) measure(s *Summary, cfg *modelconf.Config) {
+// measure counts the numbers of the decoder and its parts. The error is the first of a scheme that cannot be read.
+func (in *Instance) measure(s *Summary, cfg *modelconf.Config, reads func(modelconf.Scheme) error) (unread error) {
 	quant, stored := in.scheme(cfg.Quant), storedType(cfg.Tree)
 	seen, formats := map[string]bool{}, map[string]int64{}
 	for _, n := range in.Nodes {
@@ -137,10 +132,12 @@ func (in *Instance) measure(s *Summary, cfg *modelconf.Config) {
 			}
 			s.Params += elems
 			s.Active += n.passed(weight)
-			v := quant.of(n, i, weight)
 			format, bytes := stored.String(), stored.Bytes(elems)
-			if v.Format != "" {
-				format, bytes = label(v), bytesOf(v, weight)
+			if q := quant.of(n, i, weight); q.Weight.Format != "" {
+				format, bytes = label(q.Weight), bytesOf(q.Weight, weight)
+				if err := reads(q); err != nil && unread == nil {
+					unread = diag.Errorf(diag.Unsupported, "the checkpoint %w", err)
+				}
 			}
 			formats[format] += elems
 			s.Bytes += bytes
@@ -160,6 +157,7 @@ func (in *Instance) measure(s *Summary, cfg *modelconf.Config) {
 		}
 		s.Parts = append(s.Parts, p)
 	}
+	return unread
 }
 
 // key is equal for weights of the same tensors.
@@ -192,13 +190,13 @@ type scheme struct {
 func (in *Instance) scheme(q *modelconf.Quant) scheme {
 	best, formats, most := scheme{q, in.Prefixes[0]}, 0, int64(0)
 	for _, prefix := range in.Prefixes {
-		s, elems, seen := scheme{q, prefix}, int64(0), map[modelconf.Values]bool{}
+		s, elems, seen := scheme{q, prefix}, int64(0), map[modelconf.Scheme]bool{}
 		for _, n := range in.Nodes {
 			for i, w := range n.Weights {
 				if w < 0 {
 					continue
 				}
-				if v := s.of(n, i, &in.Weights[w]); v.Format != "" {
+				if v := s.of(n, i, &in.Weights[w]); v.Weight.Format != "" {
 					elems += elemsOf(&in.Weights[w])
 					seen[v] = true
 				}
@@ -215,20 +213,20 @@ func (in *Instance) scheme(q *modelconf.Quant) scheme {
 var products = []string{"linear", "group_linear", "group_mul", "experts"}
 
 // of is how a node's weight is quantised; all experts as the first of them.
-func (s scheme) of(n *Node, port int, w *Weight) modelconf.Values {
+func (s scheme) of(n *Node, port int, w *Weight) modelconf.Scheme {
 	if s.quant == nil || !slices.Contains(products, n.Op.Name) || len(n.Op.weights[port].axes) < 2 || strings.HasSuffix(n.Op.weights[port].name, "bias") {
-		return modelconf.Values{}
+		return modelconf.Scheme{}
 	}
 	for _, alt := range w.From {
 		module := place(alt[0], s.prefix, 0)
 		if at := strings.IndexAny(module, "#^["); at >= 0 {
 			module = module[:at]
 		}
-		if v := s.quant.For(strings.TrimSuffix(module, ".weight")).Weight; v.Format != "" {
-			return v
+		if q := s.quant.For(strings.TrimSuffix(module, ".weight")); q.Weight.Format != "" {
+			return q
 		}
 	}
-	return modelconf.Values{}
+	return modelconf.Scheme{}
 }
 
 // label is the format's word, and how many numbers share a scale where makers differ.

@@ -12,10 +12,10 @@ import (
 type Survey []Summary
 
 // Summaries goes over models.
-func Summaries(lib *Library, models []Model, class string) Survey {
+func Summaries(lib *Library, models []Model, on Target) Survey {
 	var out Survey
 	for _, m := range models {
-		out = append(out, Summarise(lib, m, class))
+		out = append(out, Summarise(lib, m, on))
 	}
 	return out
 }
@@ -55,8 +55,8 @@ func (s Survey) Table() string {
 const surveyIntro = "# Known models\n\n" +
 	"Written by `met circuit configs --markdown`; `go test ./internal/circuit -update` rewrites it. %d of %d published configs run.\n\n" +
 	"Parameters, weights and stored bytes are those of the decoder; parts beside it are counted by themselves. Active parameters are those\n" +
-	"that one token passes: all but the experts that are not chosen. A model runs if its config is understood key by key and every op of it\n" +
-	"has a kernel; the reference checkpoints of `testdata/tiny` hold the logits of their families.\n\n"
+	"that one token passes: all but the experts that are not chosen. A model runs if its config is understood key by key, its weights' formats\n" +
+	"can be read, and every op of it has a kernel; the reference checkpoints of `testdata/tiny` hold the logits of their families.\n\n"
 
 // Markdown is a page with the table: docs/models.md.
 func (s Survey) Markdown() string {

@@ -41,7 +41,7 @@ models that the binary carries. In a folder, …config.json is a model each; fol
 			if err != nil {
 				return err
 			}
-			survey := circuit.Summaries(lib, models, class)
+			survey := circuit.Summaries(lib, models, circuit.Target{Class: class, Reads: weights.Reads})
 			text := survey.Table()
 			if markdown {
 				text = survey.Markdown()
@@ -159,7 +159,7 @@ func newCircuitLabCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			text, err := circuit.Lab(lib, kernels.FS, circuit.Summaries(lib, models, "cpu"))
+			text, err := circuit.Lab(lib, kernels.FS, circuit.Summaries(lib, models, circuit.Target{Class: "cpu", Reads: weights.Reads}))
 			if err != nil {
 				return err
 			}

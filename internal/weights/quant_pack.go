@@ -11,6 +11,15 @@ import (
 	"github.com/metrale/metrale/internal/tensor"
 )
 
+// Reads refuses a scheme that Quantised cannot read (Unsupported); the message goes on behind a tensor's or a checkpoint's name.
+func Reads(s modelconf.Scheme) error {
+	w := s.Weight
+	if w.Format == modelconf.Int8 || w.Format == modelconf.Int4 && (w.Zero || s.Method != "compressed-tensors") {
+		return diag.Errorf(diag.Unsupported, "is quantised by %s (%v), which the engine cannot read yet", s.Method, w)
+	}
+	return nil
+}
+
 // pack adds the tensor that is shown as name, with the values of t.
 func (f *finder) pack(name, module string, t tensor.Info) {
 	s, ok := f.scheme(t.Name, module, t)
@@ -24,6 +33,10 @@ func (f *finder) pack(name, module string, t tensor.Info) {
 	p := &packed{store: f.store, values: t, Info: tensor.Info{Name: name, Shape: slices.Clone(t.Shape)}}
 	f.out.by[name] = p
 	w := s.Weight
+	if err := Reads(s); err != nil {
+		f.fault(diag.Unsupported, t.Name, "%s", err)
+		return
+	}
 	last := len(t.Shape) - 1
 	if last < 1 {
 		f.fault(diag.Format, t.Name, "is %v, quantised weights are matrices", t.Shape)
@@ -39,12 +52,9 @@ func (f *finder) pack(name, module string, t tensor.Info) {
 		p.Shape[last] *= 2
 	case w.Format == modelconf.E2M1 && t.DType == tensor.E2M1:
 		p.codes = codesE2M1
-	case w.Format == modelconf.Int4 && s.Method == "compressed-tensors" && t.DType == tensor.I32 && !w.Zero:
+	case w.Format == modelconf.Int4 && t.DType == tensor.I32:
 		p.codes = codesInt4
 		p.Shape[last] *= 8
-	case w.Format == modelconf.Int4 || w.Format == modelconf.Int8:
-		f.fault(diag.Unsupported, t.Name, "is quantised by %s (%v), which the engine cannot read yet", s.Method, w)
-		return
 	default:
 		f.fault(diag.Format, t.Name, "is %v %v, but the config says %v", t.DType, t.Shape, w)
 		return
