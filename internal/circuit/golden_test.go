@@ -4,6 +4,7 @@ package circuit
 
 import (
 	"bytes"
+	"cmp"
 	"os"
 	"path/filepath"
 	"slices"
@@ -21,6 +22,7 @@ const instancesFile = "../../kernels/circuits/INSTANCES.toml"
 type instanceDecl struct {
 	Model   string   `toml:"model"`
 	Config  string   `toml:"config"`
+	Class   string   `toml:"class"` // cpu unless given
 	With    []string `toml:"with"` // parts beside the decoder
 	Part    string   `toml:"part"`
 	Compute string   `toml:"compute"`
@@ -64,7 +66,7 @@ func TestKnownInstances(t *testing.T) {
 			}
 			stored, _ := tensor.ParseDType(d.Stored)
 			kv, _ := tensor.ParseDType(d.KV)
-			p, err := in.Lower(lib(t), in.SyntheticCatalog(stored), Options{Class: "cpu", Compute: d.Compute, KV: kv,
+			p, err := in.Lower(lib(t), in.SyntheticCatalog(stored), Options{Class: cmp.Or(d.Class, "cpu"), Compute: d.Compute, KV: kv,
 				Limits: plan.Limits{Rows: d.Limits[0], Seqs: d.Limits[1], Outs: d.Limits[2], PageSize: d.Limits[3], Pages: d.Limits[4]}})
 			if err != nil {
 				t.Fatal(err)

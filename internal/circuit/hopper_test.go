@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package circuit
+
+import (
+	"io/fs"
+	"slices"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/metrale/metrale/internal/fixture"
+	"github.com/metrale/metrale/internal/plan"
+	"github.com/metrale/metrale/internal/tensor"
+	"github.com/metrale/metrale/kernels"
+)
+
+// TestHopperDecodesInFiveLaunchesALayer: few rows under the declared policy; everything else is the portable rules'.
+func TestHopperDecodesInFiveLaunchesALayer(t *testing.T) {
+	configs := fixture.Files(t, fixture.Configs)
+	own := func(p *plan.Plan) (n int) {
+		for _, l := range p.Launches {
+			if strings.HasSuffix(l.Kernel, "_rows") && lib(t).Tree.Classes["hopper"].Kernels[l.Kernel] != nil && lib(t).Tree.Classes["cuda"].Kernels[l.Kernel] == nil {
+				n++
+			}
+		}
+		return n
+	}
+	for _, m := range []struct {
+		config string
+		layers int
+	}{{"meta-llama--Meta-Llama-3.1-8B", 32}, {"Qwen--Qwen3-30B-A3B", 48}, {"Qwen--Qwen3.5-35B-A3B", 40}, {"Qwen--Qwen3-8B", 36}} {
+		in := instantiate(t, readConfig(t, configs[m.config+"_config.json"]))
+		lower := func(l *Library, rows int64, compute string, kv tensor.DType, noFusion bool) *plan.Plan {
+			p, err := in.Lower(l, in.SyntheticCatalog(tensor.BF16), Options{Class: "hopper", Compute: compute, KV: kv, NoFusion: noFusion,
+				Limits: plan.Limits{Rows: rows, Seqs: rows, Outs: rows, PageSize: 16, Pages: 64}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return p
+		}
+		for _, rows := range []int64{1, 8} {
+			// Before the layers the embedding and the angles, after them the logits.
+			if p := lower(lib(t), rows, Declared, tensor.BF16, false); len(p.Launches) != 5*m.layers+3 || own(p) != 5*m.layers+1 {
+				t.Errorf("%s: %d launches, %d of them Hopper's", m.config, len(p.Launches), own(p))
+			}
+		}
+		if p := lower(lib(t), 8, Declared, tensor.F16, false); slices.ContainsFunc(p.Launches, func(l plan.Launch) bool { return l.Kernel == "attention_step_rows" }) || own(p) == 0 {
+			t.Errorf("%s: of a float16 cache %d launches are Hopper's", m.config, own(p))
+		}
+		portable, _ := lib(t).Carrying("hopper", func(module string) bool { return !strings.HasSuffix(module, "rows") && module != "attention/decode" })
+		for i, p := range []*plan.Plan{lower(lib(t), 8, Float32, tensor.BF16, false), lower(lib(t), 8, Declared, tensor.BF16, true), lower(portable, 8, Declared, tensor.BF16, false)} {
+			if own(p) != 0 {
+				t.Errorf("%s, case %d: %d launches are Hopper's", m.config, i, own(p))
+			}
+		}
+		if p := lower(lib(t), 16, Declared, tensor.BF16, false); own(p) != 0 {
+			t.Errorf("%s: %d launches of 16 rows are Hopper's", m.config, own(p))
+		}
+	}
+}
+
+// TestCarryingNamesWhatIsLeftOut: a kernel goes with its module, and so do its rules, none else's.
+func TestCarryingNamesWhatIsLeftOut(t *testing.T) {
+	l, lacking := lib(t).Carrying("hopper", func(module string) bool { return module != "experts/rows" })
+	if !slices.Equal(lacking, []string{"experts_add_rows"}) || len(lib(t).Rules["hopper"])-len(l.Rules["hopper"]) != 3 {
+		t.Errorf("%v; %d of %d rules are left", lacking, len(l.Rules["hopper"]), len(lib(t).Rules["hopper"]))
+	}
+	if _, lacking = lib(t).Carrying("hopper", func(string) bool { return true }); len(lacking) != 0 {
+		t.Error(lacking)
+	}
+}
+
+// TestRulesRefuseAttributesThatCannotBe: what a line says of attributes is held against op and kernel.
+func TestRulesRefuseAttributesThatCannotBe(t *testing.T) {
+	for _, c := range []struct{ line, rest, want string }{
+		{"y = rms_norm(x, scale=half)", "attrs = { scale = 1 }", "kernel rms_norm has no attribute half"},
+		{"y = rms_norm(x, colour=red)", "", "the op is rms_norm("},
+		{"y = rms_norm(x, scale=half)", "", "attribute scale of kernel rms_norm is an attribute of no op"},
+		{"y = rms_norm(x, group=2*m)", "attrs = { group = 4 }", "no axis, int attribute or launch name is called m"},
+		{"y = rms_norm(x, group=n)", "", "attribute group of kernel rms_norm is an attribute of no op"},
+		{"y = rms_norm(x)", "attrs = { depth = 3 }", "kernel rms_norm has no attribute depth of that type"},
+		{"y = rms_norm(x)", `attrs = { group = "wide" }`, "kernel rms_norm has no attribute group of that type"},
+	} {
+		tree := fstest.MapFS{}
+		if err := fs.WalkDir(kernels.FS, ".", func(name string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() || strings.HasPrefix(name, "bin/") {
+				return err
+			}
+			data, err := fs.ReadFile(kernels.FS, name)
+			tree[name] = &fstest.MapFile{Data: data}
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+		tree["cpu/common/FUSIONS.toml"].Data = append(slices.Clone(tree["cpu/common/FUSIONS.toml"].Data),
+			[]byte("\n[[rule]]\nname = \"odd\"\nkernel = \"rms_norm\"\nnumerics = \"reference\"\npriority = 5\nmatch = [\""+c.line+"\"]\n"+c.rest+"\n")...)
+		if _, err := LoadLibrary(tree); err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "cpu/common/FUSIONS.toml:") {
+			t.Errorf("%s %s: %v, want %q", c.line, c.rest, err, c.want)
+		}
+	}
+}
