@@ -23,7 +23,7 @@ type instanceDecl struct {
 	Model   string   `toml:"model"`
 	Config  string   `toml:"config"`
 	Class   string   `toml:"class"` // cpu unless given
-	With    []string `toml:"with"` // parts beside the decoder
+	With    []string `toml:"with"`  // parts beside the decoder
 	Part    string   `toml:"part"`
 	Compute string   `toml:"compute"`
 	KV      string   `toml:"kv"`
