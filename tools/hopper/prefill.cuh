@@ -27,27 +27,31 @@ inline float* normals(size_t n, uint32_t seed) {
 
 // --------------------------------------------------------------------------------------------------------- tensor maps
 
-// matrix_map encodes boxes of box_rows × 64 of a bf16 matrix, each row swizzled as 128 bytes.
+// matrices_map encodes boxes of 1 × box_rows × 64 of n bf16 matrices, each row swizzled as 128 bytes; n = 0 is a single matrix.
 template <class Map>
-Map matrix_map(const void* p, uint64_t rows, uint64_t K, uint32_t box_rows) {
+Map matrices_map(const void* p, uint64_t n, uint64_t rows, uint64_t K, uint32_t box_rows) {
   static decltype(&cuTensorMapEncodeTiled) encode = nullptr;
   if (!encode) {
     cudaDriverEntryPointQueryResult found;
     OK(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", reinterpret_cast<void**>(&encode), 12000, cudaEnableDefault, &found));
   }
   CUtensorMap m;
-  const cuuint64_t dims[2] = {K, rows}, strides[1] = {K * 2};
-  const cuuint32_t box[2] = {64, box_rows}, step[2] = {1, 1};
-  const CUresult r = encode(&m, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, const_cast<void*>(p), dims, strides, box, step, CU_TENSOR_MAP_INTERLEAVE_NONE,
+  const cuuint64_t dims[3] = {K, rows, n}, strides[2] = {K * 2, K * 2 * rows};
+  const cuuint32_t box[3] = {64, box_rows, 1}, step[3] = {1, 1, 1};
+  const CUresult r = encode(&m, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, n ? 3 : 2, const_cast<void*>(p), dims, strides, box, step, CU_TENSOR_MAP_INTERLEAVE_NONE,
                             CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (r != CUDA_SUCCESS) {
-    printf("FATAL tensor map of %llu × %llu: %d\n", (unsigned long long)rows, (unsigned long long)K, int(r));
+    printf("FATAL tensor map of %llu × %llu × %llu: %d\n", (unsigned long long)n, (unsigned long long)rows, (unsigned long long)K, int(r));
     std::_Exit(2);
   }
   Map out;
   static_assert(sizeof out == sizeof m, "");
   memcpy(&out, &m, sizeof m);
   return out;
+}
+template <class Map>
+Map matrix_map(const void* p, uint64_t rows, uint64_t K, uint32_t box_rows) {
+  return matrices_map<Map>(p, 0, rows, K, box_rows);
 }
 
 // ---------------------------------------------------------------------------------------------------------- reference

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Family linear, 9 to some hundred rows, bf16 weights as stored: linear, linear_add, linear_n, linear_glu. Needs a GPU of sm_90a.
+// Family linear, 9 to some hundred rows, bf16 weights as stored: linear, linear_add, linear_n, linear_glu. It needs a GPU: wgmma and
+// tensor maps have no twin on the host.
 //
 // x comes rounded to bf16 (round_rows of linear/tiles). Algorithm, order of sums, grid: mma/narrow.cuh. K must divide by 8, N may be
 // any.
