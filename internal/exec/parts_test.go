@@ -71,7 +71,7 @@ func TestPartsEqualTransformers(t *testing.T) {
 // Drafts and images give the same bits however the prompt is cut, through an image too, and fused or not.
 func TestChunksAndFusionChangeNoBitOfParts(t *testing.T) {
 	partStories(t, func(t *testing.T, f *family, s partStory) {
-		m := f.load(t, cpu.Options{}, false)
+		m := f.load(t, cpu.Options{Threads: 1}, false)
 		want, err := m.Evaluate(s.sequence)
 		if err != nil {
 			t.Fatal(err)

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/metrale/metrale/internal/gpu"
 	"github.com/metrale/metrale/internal/plan"
 	"github.com/metrale/metrale/internal/tensor"
 )
@@ -39,13 +40,12 @@ func (w *world) latentStep(t *testing.T, d *Device, p pools, spans ...span) [][]
 }
 
 // appendRows writes the rows' keys to a pool.
-func (w *world) appendRows(t *testing.T, d *Device, x *rows, pool []byte) {
+func (w *world) appendRows(t *testing.T, d *Device, x *rows, pool gpu.HostBuffer) {
 	r := x.rig(t, d, "append")
 	r.floats("k", plan.In, x.k, r.rows(), ax("n", w.kd))
 	r.ints("slots", plan.In, r.rows(), x.slots...)
-	dst := x.state(r, "pool", plan.InOut, pool, w.kd)
+	x.state(r, "pool", plan.InOut, pool, w.kd)
 	r.run()
-	copy(pool, dst)
 }
 
 func latentWorlds() map[string]*world {
@@ -69,8 +69,9 @@ func latentWorlds() map[string]*world {
 }
 
 func TestLatentAttention(t *testing.T) {
+	all := latentWorlds()
 	eachPath(t, func(t *testing.T, d *Device) {
-		for name, w := range latentWorlds() {
+		for name, w := range all {
 			t.Run(name, func(t *testing.T) { w.check(t, d, w.latentStep) })
 		}
 	})
@@ -120,19 +121,21 @@ func (w *world) list(rng *rand.Rand, every int) {
 }
 
 func TestSparseAttention(t *testing.T) {
+	all := latentWorlds()
+	delete(all, "window")
+	for _, w := range all {
+		w.list(rand.New(rand.NewPCG(1, 1)), 3)
+	}
 	eachPath(t, func(t *testing.T, d *Device) {
-		for name, w := range latentWorlds() {
-			if w.window > 0 {
-				continue
-			}
+		for name, w := range all {
 			t.Run(name, func(t *testing.T) {
-				w.list(rand.New(rand.NewPCG(1, 1)), 3)
 				w.check(t, d, w.sparseStep)
 
 				// A list of all keys is no list.
+				w := *w
 				w.list(rand.New(rand.NewPCG(1, 1)), 1)
 				s := span{0, 0, len(w.q[0]) / (w.heads * w.kd)}
-				sameBits(t, "all keys", w.sparseStep(t, d, w.newPools(), s)[0], w.latentStep(t, d, w.newPools(), s)[0])
+				sameBits(t, "all keys", w.sparseStep(t, d, w.newPools(t, d), s)[0], w.latentStep(t, d, w.newPools(t, d), s)[0])
 			})
 		}
 	})
@@ -185,43 +188,53 @@ func (w *world) chosen(seq, p, top int, weights []float32) []int32 {
 }
 
 func TestIndex(t *testing.T) {
-	eachPath(t, func(t *testing.T, d *Device) {
-		for _, c := range []struct{ heads, dim, top int }{{16, 32, 8}, {3, 20, 1}, {9, 128, 40}, {5, 16, 300}} {
-			for _, dtype := range []tensor.DType{tensor.F32, tensor.BF16} {
-				t.Run(fmt.Sprint(c, dtype), func(t *testing.T) {
-					rng := rand.New(rand.NewPCG(5, uint64(c.heads)))
-					w := newWorld(rng, c.heads, 1, c.dim, c.dim, 150, 40)
-					w.dtype = dtype
-					whole := func(v []float32) { // sums are exact, and ties common
-						for i := range v {
-							v[i] = float32(math.Round(float64(v[i])))
-						}
-					}
-					var weights [][]float32
-					for s := range w.q {
-						whole(w.q[s])
-						whole(w.k[s])
-						weights = append(weights, normals(rng, len(w.q[s])/c.dim))
-						whole(weights[s])
-					}
-					got := w.indexStep(t, d, w.newPools(), weights, c.top, span{0, 0, 150}, span{1, 0, 40})
-					for i := range got {
-						seq, p := i/150, i%150
-						if want := w.chosen(seq, p, c.top, weights[seq][p*c.heads:]); !slices.Equal(got[i], want) {
-							t.Fatalf("sequence %d, position %d: %v, want %v", seq, p, got[i], want)
-						}
-					}
-					p, at := w.newPools(), 0
-					for _, n := range []int{1, 70, 9, 70} {
-						for i, ids := range w.indexStep(t, d, p, weights, c.top, span{0, at, at + n}) {
-							if !slices.Equal(ids, got[at+i]) {
-								t.Fatalf("position %d in chunks: %v, want %v", at+i, ids, got[at+i])
-							}
-						}
-						at += n
-					}
-				})
+	type indexed struct {
+		*world
+		weights [][]float32
+		top     int
+		want    [][]int32 // of each position of both sequences
+	}
+	cases := map[string]*indexed{}
+	for _, c := range []struct{ heads, dim, top int }{{16, 32, 8}, {3, 20, 1}, {9, 128, 40}, {5, 16, 300}} {
+		for _, dtype := range []tensor.DType{tensor.F32, tensor.BF16} {
+			rng := rand.New(rand.NewPCG(5, uint64(c.heads)))
+			x := &indexed{world: newWorld(rng, c.heads, 1, c.dim, c.dim, 150, 40), top: c.top}
+			x.dtype = dtype
+			whole := func(v []float32) { // sums are exact, and ties common
+				for i := range v {
+					v[i] = float32(math.Round(float64(v[i])))
+				}
 			}
+			for s := range x.q {
+				whole(x.q[s])
+				whole(x.k[s])
+				x.weights = append(x.weights, normals(rng, len(x.q[s])/c.dim))
+				whole(x.weights[s])
+				for p := range len(x.weights[s]) / c.heads {
+					x.want = append(x.want, x.chosen(s, p, c.top, x.weights[s][p*c.heads:]))
+				}
+			}
+			cases[fmt.Sprint(c, dtype)] = x
+		}
+	}
+	eachPath(t, func(t *testing.T, d *Device) {
+		for name, x := range cases {
+			t.Run(name, func(t *testing.T) {
+				for i, ids := range x.indexStep(t, d, x.newPools(t, d), x.weights, x.top, span{0, 0, 150}, span{1, 0, 40}) {
+					if !slices.Equal(ids, x.want[i]) {
+						t.Fatalf("row %d: %v, want %v", i, ids, x.want[i])
+					}
+				}
+				p, at := x.newPools(t, d), 0
+				for _, n := range []int{1, 70, 9, 70} {
+					for i, ids := range x.indexStep(t, d, p, x.weights, x.top, span{0, at, at + n}) {
+						if !slices.Equal(ids, x.want[at+i]) {
+							t.Fatalf("position %d in chunks: %v, want %v", at+i, ids, x.want[at+i])
+						}
+					}
+					at += n
+				}
+			})
 		}
 	})
 }

@@ -63,13 +63,20 @@ func (r *rig) outs() plan.Axis { return plan.Axis{Name: plan.Outs, Size: r.b.Lim
 // arg binds a fresh buffer with 64 bytes before it.
 func (r *rig) arg(param string, access plan.Access, d tensor.DType, layout string, bytes int64, axes plan.Axes) []byte {
 	r.t.Helper()
-	buf, err := r.dev.Alloc(param, bytes+64)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	r.t.Cleanup(buf.Free)
+	buf := alloc(r.t, r.dev, param, bytes+64)
 	r.b.Args = append(r.b.Args, gpu.Arg{Param: param, Buf: buf, Off: 64, DType: d, Axes: axes, Layout: layout, Access: access})
-	return buf.(gpu.HostBuffer).Bytes()[64:]
+	return buf.Bytes()[64:]
+}
+
+// alloc is a buffer until the test ends.
+func alloc(t testing.TB, d *Device, name string, bytes int64) gpu.HostBuffer {
+	t.Helper()
+	buf, err := d.Alloc(name, bytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(buf.Free)
+	return buf.(gpu.HostBuffer)
 }
 
 // floats binds float32 values; what v leaves of the axes is poison.
