@@ -17,7 +17,8 @@
 //  5. Lower resolves every weight against the checkpoint and reports all missing, mis-shaped and unexpected tensors in one
 //     error. Every node ends in exactly one launch. Equal inputs give equal plans, byte for byte.
 //  6. A model's decoder and its parts beside it (parts.go) are instances of one point, lowered one by one.
-//  7. Batches are ragged, so there is one mode: rules have no mode key, only row conditions and settings.
+//  7. Reports (display, report, survey, venn, lab) read instances, plans and the library's texts, and change nothing.
+//  8. Batches are ragged, so there is one mode: rules have no mode key, only row conditions and settings.
 //
 // The package is pure: it reads the kernel tree from an fs.FS that it is given, and nothing else.
 package circuit

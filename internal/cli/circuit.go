@@ -153,77 +153,60 @@ func (f *circuitFlags) load(p *plan.Plan) circuit.Load {
 	return circuit.Load{Rows: p.Limits.Rows, Seqs: p.Limits.Seqs, Outs: p.Limits.Outs, Context: f.context}
 }
 
-func newCircuitShowCmd() *cobra.Command {
-	var f circuitFlags
-	var digest bool
+// viewCmd is a verb that compiles a checkpoint and prints a view of it.
+func viewCmd(f *circuitFlags, use, short string, view func(*compiled) (string, error)) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "show <model>",
-		Short: "Print the plan: one launch per line",
+		Use:   use,
+		Short: short,
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := f.compile(args[0])
 			if err != nil {
 				return err
 			}
-			text := c.plan.Columns()
-			if digest {
-				text = c.plan.Digest() + "\n"
+			text, err := view(c)
+			if err != nil {
+				return err
 			}
 			_, err = fmt.Fprint(cmd.OutOrStdout(), text)
 			return err
 		},
 	}
 	f.add(cmd)
+	return cmd
+}
+
+func newCircuitShowCmd() *cobra.Command {
+	var f circuitFlags
+	var digest bool
+	cmd := viewCmd(&f, "show <model>", "Print the plan: one launch per line", func(c *compiled) (string, error) {
+		if digest {
+			return c.plan.Digest() + "\n", nil
+		}
+		return c.plan.Columns(), nil
+	})
 	cmd.Flags().BoolVar(&digest, "digest", false, "print only the plan's digest")
 	return cmd
 }
 
 func newCircuitDisplayCmd() *cobra.Command {
-	var f circuitFlags
-	cmd := &cobra.Command{
-		Use:   "display <model>",
-		Short: "Draw the layers and their blocks, with fused groups framed",
-		Args:  cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := f.compile(args[0])
-			if err != nil {
-				return err
-			}
-			_, err = fmt.Fprint(cmd.OutOrStdout(), c.instance.Display(c.plan))
-			return err
-		},
-	}
-	f.add(cmd)
-	return cmd
+	return viewCmd(&circuitFlags{}, "display <model>", "Draw the layers and their blocks, with fused groups framed", func(c *compiled) (string, error) {
+		return c.instance.Display(c.plan), nil
+	})
 }
 
 func newCircuitEstimateCmd() *cobra.Command {
 	var f circuitFlags
 	var hardware string
-	cmd := &cobra.Command{
-		Use:        "estimate <model> --hardware DEVICE",
-		Short:      "Estimate each launch on a device: flops, bytes, least time; and what fits its memory",
-		SuggestFor: []string{"plan"},
-		Args:       cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := f.compile(args[0])
-			if err != nil {
-				return err
-			}
-			device, ok := c.library.Tree.Devices[hardware]
-			if !ok {
-				known := slices.Sorted(maps.Keys(c.library.Tree.Devices))
-				return diag.Errorf(diag.Invalid, "--hardware %q is no device of kernels/DEVICES.toml, which has %s", hardware, strings.Join(known, ", ")).For("hardware")
-			}
-			text, err := c.instance.Roofline(c.plan, device, f.load(c.plan))
-			if err != nil {
-				return err
-			}
-			_, err = fmt.Fprint(cmd.OutOrStdout(), text)
-			return err
-		},
-	}
-	f.add(cmd)
+	cmd := viewCmd(&f, "estimate <model> --hardware DEVICE", "Estimate each launch on a device: flops, bytes, least time; and what fits its memory", func(c *compiled) (string, error) {
+		device, ok := c.library.Tree.Devices[hardware]
+		if !ok {
+			known := slices.Sorted(maps.Keys(c.library.Tree.Devices))
+			return "", diag.Errorf(diag.Invalid, "--hardware %q is no device of kernels/DEVICES.toml, which has %s", hardware, strings.Join(known, ", ")).For("hardware")
+		}
+		return c.instance.Roofline(c.plan, device, f.load(c.plan))
+	})
+	cmd.SuggestFor = []string{"plan"}
 	cmd.Flags().StringVar(&hardware, "hardware", "", "device of kernels/DEVICES.toml")
 	return cmd
 }
@@ -231,23 +214,12 @@ func newCircuitEstimateCmd() *cobra.Command {
 func newCircuitMemoryCmd() *cobra.Command {
 	var f circuitFlags
 	var memory float64
-	cmd := &cobra.Command{
-		Use:   "memory <model>",
-		Short: "Print what weights, K and V, state and arena take, and how many sequences fit",
-		Args:  cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if memory < 0 {
-				return diag.Errorf(diag.Invalid, "--memory %v: must not be negative", memory).For("memory")
-			}
-			c, err := f.compile(args[0])
-			if err != nil {
-				return err
-			}
-			_, err = fmt.Fprint(cmd.OutOrStdout(), c.instance.MemoryReport(c.plan, int64(memory*(1<<30)), f.context))
-			return err
-		},
-	}
-	f.add(cmd)
+	cmd := viewCmd(&f, "memory <model>", "Print what weights, K and V, state and arena take, and how many sequences fit", func(c *compiled) (string, error) {
+		if memory < 0 {
+			return "", diag.Errorf(diag.Invalid, "--memory %v: must not be negative", memory).For("memory")
+		}
+		return c.instance.MemoryReport(c.plan, int64(memory*(1<<30)), f.context), nil
+	})
 	cmd.Flags().Float64Var(&memory, "memory", 0, "GiB to fill (0: do not say how many sequences fit)")
 	return cmd
 }
