@@ -348,15 +348,15 @@ func TestFusedKernelsGiveTheBitsOfTheirParts(t *testing.T) {
 	run := func(s *story) map[string][]byte { return gpu.run(t, s, nil)[0] }
 	chains := map[string]func(s *story, p *step) map[string][]byte{
 		"linear_add": func(s *story, p *step) map[string][]byte {
-			d := run(part(s, p, "linear", map[string]string{"head": "head", "x": "x", "w": "w", "bias": "bias", "y": "y"}, nil).access(plan.Out, "y"))["y"]
+			d := run(part(s, p, "linear", map[string]string{"head": "head", "x": "x", "w": "w", "scale": "scale", "bias": "bias", "y": "y"}, nil).access(plan.Out, "y"))["y"]
 			y := run(part(s, p, "add", map[string]string{"head": "head", "x": "y", "y": "y"}, map[string][]byte{"y": d}).access(plan.InOut, "x"))["x"]
 			return map[string][]byte{"y": y}
 		},
 		"linear_glu": func(s *story, p *step) map[string][]byte {
-			linear := func(w string) []byte {
-				return run(part(s, p, "linear", map[string]string{"head": "head", "x": "x", "w": w, "y": "y"}, nil).access(plan.Out, "y"))["y"]
+			linear := func(w, scale string) []byte {
+				return run(part(s, p, "linear", map[string]string{"head": "head", "x": "x", "w": w, "scale": scale, "y": "y"}, nil).access(plan.Out, "y"))["y"]
 			}
-			return run(part(s, p, "glu", map[string]string{"head": "head", "g": "y", "u": "y", "y": "y"}, map[string][]byte{"g": linear("wg"), "u": linear("wu")}).access(plan.Out, "y"))
+			return run(part(s, p, "glu", map[string]string{"head": "head", "g": "y", "u": "y", "y": "y"}, map[string][]byte{"g": linear("wg", "sg"), "u": linear("wu", "su")}).access(plan.Out, "y"))
 		},
 		"add_rms_norm": func(s *story, p *step) map[string][]byte {
 			x := run(part(s, p, "add", map[string]string{"head": "head", "x": "x", "y": "d"}, nil).access(plan.InOut, "x"))["x"]

@@ -209,6 +209,7 @@ func linearStory(kernel, axis string, r, n, k int, d tensor.DType, bias bool) *s
 	if bias {
 		p.weight(s, "bias", tensor.F32, 1, n)
 	}
+	p.scaled(s, "scale", d, n)
 	if kernel == "linear_add" {
 		p.io(s, "y", axis, n, s.normal)
 	} else {
@@ -216,6 +217,14 @@ func linearStory(kernel, axis string, r, n, k int, d tensor.DType, bias bool) *s
 	}
 	p.attr("compute", "f32")
 	return s
+}
+
+// scaled adds factors of outputs to weights of some types.
+func (p *step) scaled(s *story, name string, d tensor.DType, shape ...int) *step {
+	if d == tensor.BF16 {
+		return p
+	}
+	return p.weight(s, name, tensor.F32, 1, shape...)
 }
 
 // linearNStory is two to four linears of one x.
@@ -237,14 +246,14 @@ var gluActs = []string{"silu", "gelu_tanh", "silu_then_limit", "swiglu_oai"}
 func gluStory(axis string, r, n, k int, d tensor.DType, act string, limit float64) *story {
 	s := newAxisStory(fmt.Sprint("linear_glu/", act, "/", d, "/", r, "x", n, "x", k), axis, r)
 	w := 1 / math.Sqrt(float64(k))
-	s.only("linear_glu", axis, r).in(s, "x", axis, k, s.normal).weight(s, "wg", d, w, n, k).weight(s, "wu", d, w, n, k).out(s, "y", axis, n).
+	s.only("linear_glu", axis, r).in(s, "x", axis, k, s.normal).weight(s, "wg", d, w, n, k).weight(s, "wu", d, w, n, k).scaled(s, "sg", d, n).scaled(s, "su", d, n).out(s, "y", axis, n).
 		attr("compute", "f32").attr("act", act).attr("limit", limit)
 	return s
 }
 
 func groupLinearStory(r, groups, n, k int, d tensor.DType) *story {
 	s := newStory(fmt.Sprint("group_linear/", d, "/", r, "x", groups, "x", n, "x", k), r, 2, 1)
-	s.step("group_linear", r, 2, 1).in(s, "x", rows, groups*k, s.normal).weight(s, "w", d, 1/math.Sqrt(float64(k)), groups, n, k).out(s, "y", rows, groups*n).
+	s.step("group_linear", r, 2, 1).in(s, "x", rows, groups*k, s.normal).weight(s, "w", d, 1/math.Sqrt(float64(k)), groups, n, k).scaled(s, "scale", d, groups, n).out(s, "y", rows, groups*n).
 		attr("compute", "f32")
 	return s
 }
@@ -282,6 +291,7 @@ func expertsStory(c mixture) *story {
 	wide := (1 + c.gated) * c.i
 	p := s.step("experts", c.rows, 2, 1).in(s, "x", rows, c.h, s.normal).picks(s, "ids", plan.In, c.k, ids).in(s, "weights", rows, c.k, s.rng.Float32).
 		weight(s, "gate_up", c.dtype, 1/math.Sqrt(float64(c.h)), c.experts, wide, c.h).weight(s, "down", c.dtype, 1/math.Sqrt(float64(c.i)), c.experts, c.h, c.i)
+	p.scaled(s, "gate_up_scale", c.dtype, c.experts, wide).scaled(s, "down_scale", c.dtype, c.experts, c.h)
 	if c.bias {
 		p.weight(s, "gate_up_bias", tensor.F32, 1, c.experts, wide).weight(s, "down_bias", tensor.F32, 1, c.experts, c.h)
 	}

@@ -29,7 +29,8 @@ struct Experts {
 // Grid: I/8, k, rows; 256 threads: a warp an element of h.
 template <bool Gated, class T, class Act>
 __device__ __forceinline__ void up(const int32_t* count, const float* __restrict__ x, const int32_t* __restrict__ ids,
-                                   const T* __restrict__ gate_up, const float* __restrict__ bias, float* __restrict__ h, float limit, const Experts& a) {
+                                   const T* __restrict__ gate_up, const float* __restrict__ scale, const float* __restrict__ bias, float* __restrict__ h,
+                                   float limit, const Experts& a) {
   constexpr int N = Gated ? 2 : 1;
   const int row = blockIdx.z, slot = row * a.k + blockIdx.y, i = blockIdx.x * kWarps + warp_id();
   if (row >= *count || i >= a.I) return;
@@ -43,6 +44,7 @@ __device__ __forceinline__ void up(const int32_t* count, const float* __restrict
 #pragma unroll
   for (int j = 0; j < N; j++) {
     s[0][j] = warp_sum(s[0][j]);
+    if (scale) s[0][j] *= scale[(id * N + j) * a.I + i];
     if (bias) s[0][j] += bias[(id * N + j) * a.I + i];
   }
   if (lane_id() > 0) return;
@@ -55,8 +57,8 @@ __device__ __forceinline__ void up(const int32_t* count, const float* __restrict
 // Grid: H/16, rows; 256 threads: a warp two elements of y.
 template <class T>
 __device__ __forceinline__ void down(const int32_t* count, const float* __restrict__ x, const int32_t* __restrict__ ids,
-                                     const float* __restrict__ weights, const T* __restrict__ down, const float* __restrict__ bias,
-                                     const float* __restrict__ h, float* __restrict__ y, const Experts& a) {
+                                     const float* __restrict__ weights, const T* __restrict__ down, const float* __restrict__ scale,
+                                     const float* __restrict__ bias, const float* __restrict__ h, float* __restrict__ y, const Experts& a) {
   const int row = blockIdx.y, n = (blockIdx.x * kWarps + warp_id()) * 2, next = min(n + 1, a.H - 1);
   if (row >= *count || n >= a.H) return;
   x += int64_t(row) * a.H;
@@ -73,8 +75,8 @@ __device__ __forceinline__ void down(const int32_t* count, const float* __restri
     const T* const w[2] = {down + (id * a.H + n) * a.I, down + (id * a.H + next) * a.I};
     float s[1][2] = {};
     lane_dots_of(s, h + int64_t(slot) * a.I, w, a.I);
-    sum[0] = fmaf(weight, s[0][0], sum[0]);
-    sum[1] = fmaf(weight, s[0][1], sum[1]);
+    sum[0] = fmaf(scale ? weight * scale[id * a.H + n] : weight, s[0][0], sum[0]);
+    sum[1] = fmaf(scale ? weight * scale[id * a.H + next] : weight, s[0][1], sum[1]);
   }
   const float u = warp_sum(sum[0]) + rest[0], v = warp_sum(sum[1]) + rest[1];
   if (lane_id() > 0) return;
@@ -88,11 +90,12 @@ __device__ __forceinline__ void down(const int32_t* count, const float* __restri
                                        const float* __restrict__ x,       /* [rows, H] */                   \
                                        const int32_t* __restrict__ ids,   /* [rows, k] */                   \
                                        const T* __restrict__ gate_up,     /* [E, (1+gated)*I, H] */         \
+                                       const float* __restrict__ scale,   /* [E, (1+gated)*I], or null */   \
                                        const float* __restrict__ bias,    /* [E, (1+gated)*I], or null */   \
                                        float* __restrict__ h,             /* [rows, k, I] */                \
                                        int32_t E, int32_t k, int32_t H, int32_t I, float limit) {           \
     begin();                                                                                                \
-    up<GATED, T, FORM::ACT>(count, x, ids, gate_up, bias, h, limit, Experts{E, k, H, I});                   \
+    up<GATED, T, FORM::ACT>(count, x, ids, gate_up, scale, bias, h, limit, Experts{E, k, H, I});            \
   }
 
 #define EXPERTS_DOWN(T)                                                                                     \
@@ -102,12 +105,13 @@ __device__ __forceinline__ void down(const int32_t* count, const float* __restri
                        const int32_t* __restrict__ ids,     /* [rows, k] */                                 \
                        const float* __restrict__ weights,   /* [rows, k] */                                 \
                        const T* __restrict__ w,             /* [E, H, I] */                                 \
+                       const float* __restrict__ scale,     /* [E, H], or null */                           \
                        const float* __restrict__ bias,      /* [E, H], or null */                           \
                        const float* __restrict__ h,         /* [rows, k, I] */                              \
                        float* __restrict__ y,               /* [rows, H] */                                 \
                        int32_t E, int32_t k, int32_t H, int32_t I) {                                        \
     begin();                                                                                                \
-    down<T>(count, x, ids, weights, w, bias, h, y, Experts{E, k, H, I});                                    \
+    down<T>(count, x, ids, weights, w, scale, bias, h, y, Experts{E, k, H, I});                             \
   }
 
 #define ALL_OF(T)                              \

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Family linear: y = x wᵀ + bias, added to y, or group by group, for weights of float32, bf16 and f16 as stored. Each comes for
+// Family linear: y = x wᵀ * scale + bias, added to y, or group by group, for weights of float32, bf16 and f16 as stored. Each comes for
 // few rows and for many, which agree to the bit (dot.cuh).
 
 #include "few.cuh"
@@ -10,11 +10,12 @@
       NAME##_##T(const int32_t* __restrict__ count, /* [1] rows of this step */                          \
                  const float* __restrict__ x,       /* [rows, K] */                                      \
                  const T* __restrict__ w,           /* [N, K] */                                         \
+                 const float* __restrict__ scale,   /* [N], or null */                                   \
                  const float* __restrict__ bias,    /* [N], or null */                                   \
                  float* __restrict__ y,             /* [rows, N] */                                      \
                  int32_t N, int32_t K) {                                                                 \
     begin();                                                                                             \
-    SHAPE<T>(x, K, stored<T, ADD>{w, bias, y, N, N}, *count, K);                                         \
+    SHAPE<T>(x, K, stored<T, ADD>{w, scale, bias, y, N, N}, *count, K);                                  \
   }
 
 // The group is blockIdx.z.
@@ -23,11 +24,13 @@
       NAME##_##T(const int32_t* __restrict__ count, /* [1] rows of this step */                          \
                  const float* __restrict__ x,       /* [rows, groups*K] */                               \
                  const T* __restrict__ w,           /* [groups, N, K] */                                 \
+                 const float* __restrict__ scale,   /* [groups, N], or null */                           \
                  float* __restrict__ y,             /* [rows, groups*N] */                               \
                  int32_t groups, int32_t N, int32_t K) {                                                 \
     begin();                                                                                             \
     const int g = blockIdx.z;                                                                            \
-    const stored<T, false> out = {w + int64_t(g) * N * K, nullptr, y + int64_t(g) * N, N, groups * N};   \
+    const stored<T, false> out = {w + int64_t(g) * N * K, scale ? scale + int64_t(g) * N : nullptr,      \
+                                  nullptr, y + int64_t(g) * N, N, groups * N};                           \
     SHAPE<T>(x + int64_t(g) * K, groups * K, out, *count, K);                                            \
   }
 

@@ -10,10 +10,12 @@
                          const float* __restrict__ x,       /* [rows, K] */                              \
                          const T* __restrict__ wg,          /* [N, K] */                                 \
                          const T* __restrict__ wu,          /* [N, K] */                                 \
+                         const float* __restrict__ sg,      /* [N] scale of gate, or null */             \
+                         const float* __restrict__ su,      /* [N] scale of up, or null */               \
                          float* __restrict__ y,             /* [rows, N] */                              \
                          int32_t N, int32_t K, float limit) {                                            \
     begin();                                                                                             \
-    SHAPE<T>(x, K, gated<T, glu::ACT>{wg, wu, y, N, limit}, *count, K);                                  \
+    SHAPE<T>(x, K, gated<T, glu::ACT>{wg, wu, sg, su, y, N, limit}, *count, K);                          \
   }
 
 #define BOTH_OF(T, ACT)                       \
