@@ -35,6 +35,7 @@ func published(t testing.TB) []Model {
 
 // TestModelsPage holds docs/models.md, and that each published config runs or is refused with a typed error.
 func TestModelsPage(t *testing.T) {
+	t.Parallel()
 	models := published(t)
 	if len(models) != 86 || len(fixture.Files(t, fixture.Configs)) != 113 {
 		t.Errorf("%d models of %d files", len(models), len(fixture.Files(t, fixture.Configs)))

@@ -39,6 +39,7 @@ var experts = regexp.MustCompile(`"(num_experts|n_routed_experts|num_local_exper
 // TestQuantisedConfigsLower: every published quantised config, with the tensors that such a checkpoint has, makes a plan. The golden
 // says in how many bits its weights are kept, and of what types they are; or what refuses the config.
 func TestQuantisedConfigsLower(t *testing.T) {
+	t.Parallel()
 	files := fixture.Files(t, fixture.Configs)
 	var lines []string
 	for _, name := range slices.Sorted(maps.Keys(files)) {

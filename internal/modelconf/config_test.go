@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"pgregory.net/rapid"
+
 	"github.com/metrale/metrale/internal/diag"
 	"github.com/metrale/metrale/internal/fixture"
 )
@@ -326,6 +328,43 @@ func TestGlob(t *testing.T) {
 			t.Errorf("glob(%q, %q) is %v", c.pattern, c.s, !c.want)
 		}
 	}
+}
+
+// TestRulesAreLookedUpAsTheyAreSaid holds Rule against its definition: the first rule that matches, tried one by one.
+func TestRulesAreLookedUpAsTheyAreSaid(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		word := rapid.SampledFrom([]string{"a", "b", "ab", "*", "a*"})
+		plain := rapid.SampledFrom([]string{"a", "b", "ab", "ba"})
+		q := &Quant{}
+		for i := range rapid.IntRange(0, 6).Draw(t, "rules") {
+			r := Rule{Kind: rapid.SampledFrom([]Match{Under, Within, Glob}).Draw(t, "kind"), Scheme: Scheme{Method: fmt.Sprint(i)}}
+			words := word
+			if r.Kind == Under {
+				words = plain
+			}
+			r.Pattern = strings.Join(rapid.SliceOfN(words, 1, 3).Draw(t, "pattern"), ".")
+			q.Rules = append(q.Rules, r)
+		}
+		if err := q.compile(); err != nil {
+			t.Fatal(err)
+		}
+		name := rapid.SliceOfN(plain, 1, 5).Draw(t, "module")
+		module, want := strings.Join(name, "."), Rule{}
+		for _, r := range q.Rules {
+			matches := map[Match]bool{
+				Under:  strings.HasPrefix(module+".", r.Pattern+"."),
+				Within: within(strings.Split(r.Pattern, "."), name),
+				Glob:   glob(r.Pattern, module),
+			}
+			if matches[r.Kind] {
+				want = r
+				break
+			}
+		}
+		if got := q.Rule(module); got != want {
+			t.Fatalf("%s of %v: %v, want %v", module, q.Rules, got, want)
+		}
+	})
 }
 
 func BenchmarkForOfManyRules(b *testing.B) {

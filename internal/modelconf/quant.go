@@ -116,13 +116,14 @@ type Quant struct {
 	Rules  []Rule // the first that matches decides; where none does, the module is not quantised
 
 	under   map[string]int // pattern of an Under rule → its place in Rules
+	within  map[string]int // of a Within rule without wildcards
 	matches []matcher      // the others, in order
 }
 
 // matcher is a compiled rule.
 type matcher struct {
 	rule int
-	ok   func(module, dotted string) bool // dotted is "."+module+"."
+	ok   func(module string) bool
 }
 
 // For is the scheme of a module. Ask for linear layers and groups of experts only: norms and embeddings are not told apart
@@ -135,22 +136,31 @@ func (q *Quant) Rule(module string) Rule {
 		return Rule{}
 	}
 	best := len(q.Rules)
-	for name := module; ; {
-		if i, ok := q.under[name]; ok {
-			best = min(best, i)
+	for rest, first := module, true; ; first = false { // runs of components, by where they begin
+		for name := rest; ; {
+			if i, ok := q.within[name]; ok {
+				best = min(best, i)
+			}
+			if i, ok := q.under[name]; ok && first {
+				best = min(best, i)
+			}
+			dot := strings.LastIndexByte(name, '.')
+			if dot < 0 {
+				break
+			}
+			name = name[:dot]
 		}
-		dot := strings.LastIndexByte(name, '.')
-		if dot < 0 {
+		_, after, ok := strings.Cut(rest, ".")
+		if !ok || len(q.within) == 0 {
 			break
 		}
-		name = name[:dot]
+		rest = after
 	}
-	dotted := "." + module + "."
 	for _, m := range q.matches {
 		if m.rule > best {
 			break
 		}
-		if m.ok(module, dotted) {
+		if m.ok(module) {
 			best = m.rule
 			break
 		}
@@ -163,29 +173,30 @@ func (q *Quant) Rule(module string) Rule {
 
 // compile prepares For.
 func (q *Quant) compile() error {
-	q.under, q.matches = map[string]int{}, nil
+	q.under, q.within, q.matches = map[string]int{}, map[string]int{}, nil
 	for i, r := range q.Rules {
-		var ok func(module, dotted string) bool
-		switch r.Kind {
-		case Under:
-			if _, dup := q.under[r.Pattern]; !dup {
-				q.under[r.Pattern] = i
+		var ok func(module string) bool
+		switch plain := !strings.ContainsAny(r.Pattern, "*?"); {
+		case r.Kind == Under || r.Kind == Within && plain:
+			names := q.under
+			if r.Kind == Within {
+				names = q.within
+			}
+			if _, dup := names[r.Pattern]; !dup {
+				names[r.Pattern] = i
 			}
 			continue
-		case Within:
-			run, plain := strings.Split(r.Pattern, "."), "."+r.Pattern+"."
-			ok = func(_, dotted string) bool { return strings.Contains(dotted, plain) }
-			if strings.ContainsAny(r.Pattern, "*?") {
-				ok = func(module, _ string) bool { return within(run, strings.Split(module, ".")) }
-			}
-		case Glob:
-			ok = func(module, _ string) bool { return glob(r.Pattern, module) }
-		case Regex:
+		case r.Kind == Within:
+			run := strings.Split(r.Pattern, ".")
+			ok = func(module string) bool { return within(run, strings.Split(module, ".")) }
+		case r.Kind == Glob:
+			ok = func(module string) bool { return glob(r.Pattern, module) }
+		case r.Kind == Regex:
 			re, err := regexp.Compile("^(?:" + r.Pattern + ")")
 			if err != nil {
 				return err
 			}
-			ok = func(module, _ string) bool { return re.MatchString(module) }
+			ok = re.MatchString
 		}
 		q.matches = append(q.matches, matcher{i, ok})
 	}
