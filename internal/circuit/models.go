@@ -102,15 +102,15 @@ func Known(fsys fs.FS, name string) (Model, error) {
 	return Model{}, diag.Errorf(diag.NotFound, "%s is no file, and no config of that name or model_type is known (met circuit configs lists published ones)", name)
 }
 
-// Models makes models of files by path: each …config.json is one, with the hf_quant_config.json beside it. They are sorted
-// by name.
+// Models makes models of files by path: each config.json and owner--name_config.json is one, with the hf_quant_config.json
+// beside it. They are sorted by name.
 func Models(files map[string][]byte) []Model {
 	const config, quant = "config.json", "hf_quant_config.json"
 	var out []Model
 	for file, src := range files {
 		stem, ok := strings.CutSuffix(file, config)
-		if !ok || strings.HasSuffix(file, quant) {
-			continue
+		if last := path.Base("/" + stem); !ok || strings.HasSuffix(file, quant) || !strings.HasSuffix("/"+stem, "/") && !strings.Contains(last, "--") {
+			continue // generation_config.json and others are no models
 		}
 		m := Model{Name: modelName(stem)}
 		beside := map[string][]byte{config: src}

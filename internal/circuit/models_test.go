@@ -126,6 +126,7 @@ func TestModelsOfFolders(t *testing.T) {
 	models := Models(map[string][]byte{
 		"owner--name_config.json": src, "owner--name_hf_quant_config.json": []byte(`{"quantization": {"quant_algo": "FP8"}, "producer": {"name": "modelopt", "version": "1"}}`),
 		"models--Other--model--x/snapshots/0123/config.json": src, "mine/config.json": src, "config.json": []byte(`{`), "mine/tokenizer.json": src,
+		"mine/generation_config.json": src, "tokenizer_config.json": src, "mine/hf_quant_config.json.bak": src,
 	})
 	var names []string
 	for _, m := range models {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -27,7 +28,8 @@ func newCircuitConfigsCmd() *cobra.Command {
 		Use:   "configs",
 		Short: "List models by their configs: sizes, formats, and which run or what they lack",
 		Long: `Reads config.json files, and hf_quant_config.json beside them, without any weights. Without --dir they are those of published
-models that the binary carries. In a folder, …config.json is a model each; folders of the Hugging Face cache are understood.`,
+models that the binary carries. In a folder, each config.json and owner--name_config.json is a model; folders of the Hugging Face
+cache are understood.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			lib, err := circuit.LoadLibrary(kernels.FS)
@@ -86,6 +88,11 @@ func readModels(dir string) ([]circuit.Model, error) {
 	models := circuit.Models(files)
 	if len(models) == 0 {
 		return nil, diag.Errorf(diag.NotFound, "--dir %s has no config.json", dir).For("dir")
+	}
+	for i := range models {
+		if models[i].Name == "." { // the folder itself
+			models[i].Name = filepath.Base(filepath.Clean(dir))
+		}
 	}
 	return models, nil
 }
