@@ -32,13 +32,13 @@ func (b *binder) alloc(name string, bytes int64) (gpu.Buffer, error) {
 }
 
 // bind prepares every launch of a plan.
-func (b *binder) bind(p *plan.Plan) (bucket, error) {
-	k := bucket{rows: p.Limits.Rows, plan: p, launches: make([]gpu.Launch, len(p.Launches))}
+func (b *binder) bind(p *plan.Plan, y *stepLayout) (bucket, error) {
+	k := bucket{plan: p, layout: y, launches: make([]gpu.Launch, len(p.Launches))}
 	for i := range p.Launches {
 		l := &p.Launches[i]
 		g := gpu.Binding{Name: l.Name, Kernel: l.Kernel, Attrs: l.Attrs, Grid: l.Grid, Limits: p.Limits}
 		for _, a := range l.Args {
-			arg, err := b.arg(p, a)
+			arg, err := b.arg(p, y, a)
 			if err != nil {
 				return k, diag.Errorf(diag.CodeOf(err), "launch %s (%s), argument %s: %w", l.Name, l.Kernel, a.Param, err)
 			}
@@ -69,7 +69,7 @@ func (b *binder) bind(p *plan.Plan) (bucket, error) {
 }
 
 // arg resolves a plan's argument to memory that is large enough for its axes.
-func (b *binder) arg(p *plan.Plan, a plan.Arg) (gpu.Arg, error) {
+func (b *binder) arg(p *plan.Plan, y *stepLayout, a plan.Arg) (gpu.Arg, error) {
 	arg := gpu.Arg{Param: a.Param, Access: a.Access}
 	var err error
 	switch a.Kind {
@@ -93,7 +93,7 @@ func (b *binder) arg(p *plan.Plan, a plan.Arg) (gpu.Arg, error) {
 		arg.DType = s.DType
 		arg.Buf, arg.Axes, err = b.state(s, p.Limits)
 	case plan.ArgStep:
-		f, ok := b.model.step.fields[a.Step]
+		f, ok := y.fields[a.Step]
 		if !ok {
 			return arg, diag.Errorf(diag.Internal, "the step block has no field %q", a.Step)
 		}

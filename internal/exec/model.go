@@ -24,6 +24,7 @@ type Options struct {
 	NumSlots int                     // recurrent-state slots in all; at least 1 when a plan has slot state
 	Progress func(done, total int64) // weight bytes; may be nil; called from one goroutine at a time
 	Eager    bool                    // start launches one by one, also where the device records them
+	Sampling *Sampling               // the device draws tokens; its class needs the kernels sample_*
 }
 
 // Model is a set of plans bound to a device.
@@ -35,10 +36,10 @@ type Model struct {
 	parts   map[string]*part
 	ports   map[string]*port
 	logits  [][]float32
-	raw     []byte       // of the logits, when they must be copied
-	pinned  []gpu.Pinned // for free
-	fetched gpu.Pinned   // the logits, where the device sends them by itself
-	graphs  gpu.Grapher  // nil: launches are started one by one
+	raw     []byte      // of the logits, when they must be copied
+	fetched gpu.Pinned  // the logits, where the device sends them by itself
+	graphs  gpu.Grapher // nil: launches are started one by one
+	sampler *sampler    // nil: tokens are drawn from logits, elsewhere
 
 	towerPorts []string // features
 	submitted  time.Duration
@@ -46,16 +47,39 @@ type Model struct {
 
 // bucket is one bound plan.
 type bucket struct {
-	rows     int64
 	plan     *plan.Plan
+	layout   *stepLayout
 	launches []gpu.Launch
-	graph    gpu.Launch // all launches in one; nil until the second step
-	ran      bool       // launches have run one by one
-	vocab    int        // width of the logits; 0: none
-	logits   []float32  // [outs, vocab]: the buffer itself if direct, else a copy
-	direct   bool       // the device's memory is the host's
+	feed     gpu.Launch           // puts drawn tokens into the step block
+	draws    [numModes]gpu.Launch // the sampler's
+	graphs   [numVariants]recorded
+	vocab    int       // width of the logits; 0: none
+	logits   []float32 // [outs, vocab]: the buffer itself if direct, else a copy
+	direct   bool      // the device's memory is the host's
 	arena    gpu.Buffer
 	logitOff int64
+}
+
+// variant is what a step launches beside the plan: the mode of its draws, and with fed the feed.
+type variant uint8
+
+const (
+	fed         = variant(numModes)
+	numVariants = 2 * int(numModes)
+)
+
+func (v variant) String() string {
+	s := mode(v &^ fed).String()
+	if v&fed != 0 {
+		s += ", fed"
+	}
+	return s
+}
+
+// recorded is the launches of a variant in one.
+type recorded struct {
+	graph gpu.Launch // nil until the second step
+	ran   bool       // launches have run one by one
 }
 
 // Load binds plans to a device. On error everything is freed.
@@ -81,11 +105,18 @@ func Load(ctx context.Context, o Options) (_ *Model, err error) {
 	m.limits = Limits{Limits: main.limits, Vocab: main.vocab, NumPages: o.NumPages, NumSlots: o.NumSlots}
 
 	b := &binder{model: m, opts: o, weights: map[string]*loadJob{}, states: map[string]gpu.Buffer{}, consts: map[string]gpu.Buffer{}}
-	if m.step, err = newStepBlock(o.Device, b.alloc, m.parts); err != nil {
-		return nil, err
+	layouts := make([]*stepLayout, len(plans))
+	var block int64
+	for i, p := range plans {
+		draws := int64(0)
+		if o.Sampling != nil && p.Part == "" {
+			draws = 2 * p.Limits.Outs
+		}
+		layouts[i] = newStepLayout(p.Limits, m.parts[p.Part].uses, draws)
+		block = max(block, layouts[i].size)
 	}
-	if m.step.pinned != nil {
-		m.pinned = append(m.pinned, m.step.pinned)
+	if m.step, err = newStepBlock(o.Device, b.alloc, block); err != nil {
+		return nil, err
 	}
 	if g, ok := o.Device.(gpu.Grapher); ok && !o.Eager {
 		m.graphs = g
@@ -99,7 +130,6 @@ func Load(ctx context.Context, o Options) (_ *Model, err error) {
 		if m.fetched, err = p.Pinned("logits", 4*logits); err != nil {
 			return nil, err
 		}
-		m.pinned = append(m.pinned, m.fetched)
 	}
 	if b.arena, err = b.alloc("arena", arena); err != nil {
 		return nil, err
@@ -110,8 +140,16 @@ func Load(ctx context.Context, o Options) (_ *Model, err error) {
 	if err = b.loadWeights(ctx, plans); err != nil {
 		return nil, err
 	}
-	for _, p := range plans {
-		k, err := b.bind(p)
+	if o.Sampling != nil {
+		if m.sampler, err = b.newSampler(*o.Sampling, &m.limits); err != nil {
+			return nil, err
+		}
+	}
+	for i, p := range plans {
+		k, err := b.bind(p, layouts[i])
+		if err == nil && m.sampler != nil && p.Part == "" {
+			err = m.sampler.bind(b, &k)
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -127,7 +165,7 @@ func (m *Model) Limits() Limits { return m.limits }
 
 // Plan is the plan that a step of the decoder of that many rows runs.
 func (m *Model) Plan(rows int) *plan.Plan {
-	if b := m.parts[""].bucket(rows); b != nil {
+	if b := m.parts[""].bucket(rows, 1, 1); b != nil {
 		return b.plan
 	}
 	return nil
@@ -139,11 +177,11 @@ func (m *Model) Submitted() time.Duration { return m.submitted }
 // Run computes a step of one of the model's parts.
 func (m *Model) Run(s *Step) ([][]float32, error) {
 	began := time.Now()
-	b, err := m.prepare(s)
+	b, err := m.prepare(s, nil)
 	if err != nil {
 		return nil, err
 	}
-	if err := m.launch(b); err != nil {
+	if err := m.launch(b, variant(noDraws)); err != nil {
 		return nil, err
 	}
 	n := len(s.OutRows)
@@ -162,44 +200,68 @@ func (m *Model) Run(s *Step) ([][]float32, error) {
 	return m.results(b, n)
 }
 
-// prepare checks a step and puts it on the device, for the bucket that it gives.
-func (m *Model) prepare(s *Step) (*bucket, error) {
+// prepare checks a step and puts it on the device with its rows of the sampler, for the bucket that it gives.
+func (m *Model) prepare(s *Step, draws []drawRow) (*bucket, error) {
 	t := m.parts[s.Part]
 	if t == nil {
 		return nil, diag.Errorf(diag.Internal, "a step of part %q, which is not loaded", s.Part)
 	}
-	b := t.bucket(len(s.RowSeq))
-	if b == nil {
-		return nil, diag.Errorf(diag.Internal, "a step of %d rows; the largest plan takes %d", len(s.RowSeq), t.limits.Rows)
-	}
 	if err := m.check(t, s); err != nil {
 		return nil, err
+	}
+	b := t.bucket(len(s.RowSeq), len(s.CuRows)-1, max(len(s.OutRows), s.Outs))
+	if b == nil {
+		return nil, badStep("%d rows of %d sequences; no plan takes them", len(s.RowSeq), len(s.CuRows)-1)
 	}
 	if err := m.write(s.Inputs); err != nil {
 		return nil, err
 	}
-	return b, m.step.fill(t, s)
+	return b, m.step.fill(b, t, s, draws)
 }
 
-// launch starts a bucket's launches. A device that records them does so in the second step: the first one has loaded code.
-func (m *Model) launch(b *bucket) error {
-	if m.graphs != nil && b.ran && b.graph == nil {
-		g, err := m.graphs.Graph(fmt.Sprintf("%s%s of %d rows", b.plan.Circuit, b.plan.Part, b.rows), b.launches)
+// launch starts a bucket's launches and those of a variant. A device that records them does so in the variant's second step: the
+// first one has loaded code.
+func (m *Model) launch(b *bucket, v variant) error {
+	r := &b.graphs[v]
+	if m.graphs != nil && r.ran && r.graph == nil {
+		g, err := m.graphs.Graph(fmt.Sprintf("%s%s of %d rows%v", b.plan.Circuit, b.plan.Part, b.plan.Limits.Rows, v), b.all(v))
 		if err != nil {
 			return err
 		}
-		b.graph = g
+		r.graph = g
 	}
-	if b.graph != nil {
-		return m.stream.Launch(b.graph)
+	if r.graph != nil {
+		return m.stream.Launch(r.graph)
+	}
+	if v&fed != 0 {
+		if err := m.stream.Launch(b.feed); err != nil {
+			return err
+		}
 	}
 	for i, l := range b.launches {
 		if err := m.stream.Launch(l); err != nil {
 			return diag.Errorf(diag.CodeOf(err), "launch %d %s (%s): %w", i, b.plan.Launches[i].Name, b.plan.Launches[i].Kernel, err)
 		}
 	}
-	b.ran = true
+	if d := b.draws[v&^fed]; d != nil {
+		if err := m.stream.Launch(d); err != nil {
+			return err
+		}
+	}
+	r.ran = true
 	return nil
+}
+
+// all are the launches of a variant, in order.
+func (b *bucket) all(v variant) (list []gpu.Launch) {
+	if v&fed != 0 {
+		list = append(list, b.feed)
+	}
+	list = append(list, b.launches...)
+	if d := b.draws[v&^fed]; d != nil {
+		list = append(list, d)
+	}
+	return list
 }
 
 // results are the first n rows of the logits buffer; a device with memory of its own copies them to the host.
@@ -230,15 +292,25 @@ func (m *Model) Close() error {
 func (m *Model) free() {
 	for _, t := range m.parts {
 		for i := range t.buckets {
-			if g, ok := t.buckets[i].graph.(interface{ Free() }); ok {
-				g.Free()
+			for _, r := range t.buckets[i].graphs {
+				if g, ok := r.graph.(interface{ Free() }); ok {
+					g.Free()
+				}
 			}
 		}
 	}
-	for _, p := range m.pinned {
-		p.Free()
+	if m.step != nil {
+		m.step.free()
+		m.step = nil
 	}
-	m.pinned = nil
+	if m.sampler != nil {
+		m.sampler.free()
+		m.sampler = nil
+	}
+	if m.fetched != nil {
+		m.fetched.Free()
+		m.fetched = nil
+	}
 	for _, b := range slices.Backward(m.buffers) {
 		b.Free()
 	}

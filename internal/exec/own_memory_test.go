@@ -17,10 +17,12 @@ import (
 	"github.com/metrale/metrale/internal/tensor"
 )
 
-// own is a device with memory of its own: copies and launches are queued, and happen at Sync (those of a stage, at Wait). The
-// launch named logits writes token+column into each wanted row; others do nothing.
+// own is a device with memory of its own: copies and launches are queued, and happen at Sync or when a mark behind them is waited
+// for (those of a stage, at Wait). The launch named logits writes token+column into each wanted row, the sampler takes the
+// largest; others do nothing.
 type own struct {
 	queue  []func()
+	ran    int  // of what was queued
 	still  bool // queue nothing
 	live   int  // buffers, pinned memory, stages and graphs
 	graphs []string
@@ -53,8 +55,13 @@ func (d *own) Launch(l gpu.Launch) error {
 			}
 		}
 	case *gpu.Binding:
-		if l.Name == "logits" {
+		switch {
+		case l.Name == "logits":
 			d.queue = append(d.queue, func() { writeLogits(l) })
+		case l.Kernel == "sample_feed":
+			d.queue = append(d.queue, func() { feed(l) })
+		case l.Name == "sampler":
+			d.queue = append(d.queue, func() { drawLargest(l) })
 		}
 	}
 	return nil
@@ -79,10 +86,7 @@ func writeLogits(l *gpu.Binding) {
 }
 
 func (d *own) Sync() error {
-	for _, f := range d.queue {
-		f()
-	}
-	d.queue = d.queue[:0]
+	d.run(len(d.queue))
 	return nil
 }
 
@@ -107,10 +111,21 @@ type ownBuffer struct {
 	data []byte
 }
 
-func (b *ownBuffer) Size() int64                       { return int64(len(b.data)) }
-func (b *ownBuffer) Write(off int64, src []byte) error { copy(b.data[off:], src); return nil }
-func (b *ownBuffer) Read(off int64, dst []byte) error  { copy(dst, b.data[off:]); return nil }
-func (b *ownBuffer) Free()                             { b.d.live-- }
+func (b *ownBuffer) Size() int64 { return int64(len(b.data)) }
+func (b *ownBuffer) Free()       { b.d.live-- }
+
+// Write and Read wait for what is queued.
+func (b *ownBuffer) Write(off int64, src []byte) error {
+	b.d.run(len(b.d.queue))
+	copy(b.data[off:], src)
+	return nil
+}
+
+func (b *ownBuffer) Read(off int64, dst []byte) error {
+	b.d.run(len(b.d.queue))
+	copy(dst, b.data[off:])
+	return nil
+}
 
 func (d *own) Pinned(name string, n int64) (gpu.Pinned, error) {
 	if d.fail[name] {
@@ -295,34 +310,5 @@ func TestStepsOnAGPUAllocateNothing(t *testing.T) {
 		}
 	}); n > 0 {
 		t.Errorf("%v allocations a step", n)
-	}
-}
-
-// BenchmarkHostTimeOfAStep is what a step of 8 sequences of 4096 tokens costs the host beside the driver's calls.
-func BenchmarkHostTimeOfAStep(b *testing.B) {
-	p := tinyPlan(8)
-	p.Limits.Seqs, p.Limits.PageSize, p.Limits.Pages = 8, 16, 256
-	for i := range 400 {
-		p.Launches = append(p.Launches, plan.Launch{Name: "x" + string(rune('a'+i%26)), Kernel: "none"})
-	}
-	m, err := Load(context.Background(), Options{Device: &own{still: true}, Plans: []*plan.Plan{p}, Store: twoTensors(b, make([]byte, 48)), NumPages: 2048, NumSlots: 8})
-	if err != nil {
-		b.Fatal(err)
-	}
-	s := &Step{CuRows: []int32{0}}
-	for q := range int32(8) {
-		pages := make([]int32, 256)
-		for i := range pages {
-			pages[i] = q*256 + int32(i)
-		}
-		s.Tokens, s.Positions, s.RowSeq = append(s.Tokens, 1), append(s.Positions, 4095), append(s.RowSeq, q)
-		s.Slots, s.CuRows, s.Pages = append(s.Slots, (q*256+255)*16+15), append(s.CuRows, q+1), append(s.Pages, pages)
-		s.StateSlot, s.Fresh, s.OutRows = append(s.StateSlot, q), append(s.Fresh, 0), append(s.OutRows, q)
-	}
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := m.Run(s); err != nil {
-			b.Fatal(err)
-		}
 	}
 }

@@ -41,10 +41,10 @@ func (m *Model) addPart(p *plan.Plan) *part {
 	return t
 }
 
-// bucket is the smallest one that holds so many rows, nil if none does.
-func (t *part) bucket(rows int) *bucket {
+// bucket is the smallest one that holds so many rows, sequences and outputs, nil if none does.
+func (t *part) bucket(rows, seqs, outs int) *bucket {
 	for i := range t.buckets {
-		if int64(rows) <= t.buckets[i].rows {
+		if l := &t.buckets[i].plan.Limits; int64(rows) <= l.Rows && int64(seqs) <= l.Seqs && int64(outs) <= l.Outs {
 			return &t.buckets[i]
 		}
 	}

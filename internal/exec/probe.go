@@ -15,7 +15,7 @@ type Probe struct {
 
 // Probe prepares a step: the step block is on the device, no launch has run.
 func (m *Model) Probe(s *Step) (*Probe, error) {
-	b, err := m.prepare(s)
+	b, err := m.prepare(s, nil)
 	if err != nil {
 		return nil, err
 	}

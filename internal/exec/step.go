@@ -21,6 +21,10 @@ type Step struct {
 	Grids      [][3]int32 // [seqs] of a vision tower
 	Outs       int        // of a vision tower
 	Inputs     []Input    // written before the step
+
+	// Of Start.
+	Feed  []int32 // [rows]: seat whose newest token the row takes; -1: Tokens has it; nil: all are in Tokens
+	Draws []Draw  // at most one for each of OutRows
 }
 
 // Limits are a model's sizes.
@@ -37,4 +41,13 @@ type Runner interface {
 	// Run computes a step and gives the logits [outs][vocab], valid until the next Run.
 	Run(*Step) ([][]float32, error)
 	Close() error
+}
+
+// Drawer is a Runner that draws tokens, if Draws says so; Model documents the methods.
+type Drawer interface {
+	Runner
+	Draws() bool
+	Seat(at int, g *Seating) error
+	Start(*Step) error
+	Finish([]Drawn) ([]Drawn, error)
 }

@@ -4,22 +4,34 @@ package exec
 
 import (
 	"encoding/binary"
-	"maps"
+	"slices"
 
 	"github.com/metrale/metrale/internal/diag"
 	"github.com/metrale/metrale/internal/gpu"
 	"github.com/metrale/metrale/internal/plan"
 )
 
-// stepBlock is the device array that the host fills before each step; plan's doc lists its fields. Every field starts at
-// a fixed, 64-byte aligned offset, so that bound launches and captured graphs stay valid.
+// stepBlock is the device array that the host fills before each step; plan's doc lists its fields. Each bucket has its own layout
+// in it, no larger than its steps need, since all of it up to the last used page is sent.
 type stepBlock struct {
 	buf    gpu.Buffer
-	host   []byte     // what fill writes: the buffer itself, or a copy that is then sent to it
-	direct bool       // the buffer itself
-	pinned gpu.Pinned // that copy, where the device fetches it by itself
-	pages  int        // row stride of block_table
+	sides  [2]side // written in turn: the device may still fetch the one before
+	at     int     // the side of the last step
+	direct bool    // a side is the buffer itself
+}
+
+// side is host memory as large as the block.
+type side struct {
+	host   []byte
+	pinned gpu.Pinned // that memory, where the device fetches it by itself
+}
+
+// stepLayout says where a bucket's fields lie. Every field starts at a fixed, 64-byte aligned offset, so that bound launches and
+// captured graphs stay valid.
+type stepLayout struct {
 	fields map[string]stepField
+	pages  int // row stride of block_table
+	size   int64
 }
 
 type stepField struct {
@@ -27,24 +39,18 @@ type stepField struct {
 	axes plan.Axes
 }
 
-// head is the first field: rows, seqs, outs and room for what later classes need.
+// head is the first field: rows, seqs, outs, draws and room for what later classes need.
 const headLen = 8
 
 // axes is the number of a row's coordinates.
 const axes = 3
 
-func newStepBlock(dev gpu.Device, alloc func(string, int64) (gpu.Buffer, error), parts map[string]*part) (*stepBlock, error) {
-	var l plan.Limits // each the largest of all parts
-	uses := map[string]bool{}
-	for _, t := range parts {
-		l.Rows, l.Seqs, l.Outs, l.Pages = max(l.Rows, t.limits.Rows), max(l.Seqs, t.limits.Seqs), max(l.Outs, t.limits.Outs), max(l.Pages, t.limits.Pages)
-		maps.Copy(uses, t.uses)
-	}
-	b := &stepBlock{fields: map[string]stepField{}, pages: int(l.Pages)}
-	size := int64(0)
+// newStepLayout lays out the fields of a bucket of a part that uses those fields, and draws rows of the sampler.
+func newStepLayout(l plan.Limits, uses map[string]bool, draws int64) *stepLayout {
+	y := &stepLayout{fields: map[string]stepField{}, pages: int(l.Pages)}
 	add := func(name string, axes ...plan.Axis) {
-		b.fields[name] = stepField{size, axes}
-		size = (size + plan.Axes(axes).Shape().Elems()*4 + 63) &^ 63
+		y.fields[name] = stepField{y.size, axes}
+		y.size = (y.size + plan.Axes(axes).Shape().Elems()*4 + 63) &^ 63
 	}
 	rows, seqs, outs := plan.Axis{Name: plan.Rows, Size: l.Rows}, plan.Axis{Name: plan.Seqs, Size: l.Seqs}, plan.Axis{Name: plan.Outs, Size: l.Outs}
 	add("head", plan.Axis{Name: "head", Size: headLen})
@@ -64,79 +70,116 @@ func newStepBlock(dev gpu.Device, alloc func(string, int64) (gpu.Buffer, error),
 			add(f.name, f.axes...)
 		}
 	}
-	add("block_table", seqs, plan.Axis{Name: "pages", Size: l.Pages}) // last of what is sent: only the rows of a step's sequences are
-	if uses["meet"] {
-		add("meet", plan.Axis{Name: "meet", Size: 2048})
+	if draws > 0 {
+		add("feed", rows)
+		add("draws", plan.Axis{Name: "draws", Size: draws}, plan.Axis{Name: "words", Size: drawWords})
 	}
+	add("block_table", seqs, plan.Axis{Name: "pages", Size: l.Pages}) // last: only the rows of a step's sequences are sent
+	return y
+}
+
+func newStepBlock(dev gpu.Device, alloc func(string, int64) (gpu.Buffer, error), size int64) (*stepBlock, error) {
+	b := &stepBlock{}
 	var err error
 	if b.buf, err = alloc("step", size); err != nil {
 		return nil, err
 	}
-	if h, ok := b.buf.(gpu.HostBuffer); ok {
-		b.host, b.direct = h.Bytes(), true
-	} else if p, ok := dev.(gpu.Pinner); ok {
-		if b.pinned, err = p.Pinned("step", size); err != nil {
-			return nil, err
+	h, direct := b.buf.(gpu.HostBuffer)
+	p, pins := dev.(gpu.Pinner)
+	b.direct = direct
+	for i := range b.sides {
+		s := &b.sides[i]
+		switch {
+		case direct:
+			s.host = h.Bytes()
+		case pins:
+			if s.pinned, err = p.Pinned("step", size); err != nil {
+				b.free()
+				return nil, err
+			}
+			s.host = s.pinned.Bytes()
+			clear(s.host)
+		default:
+			s.host = make([]byte, size)
 		}
-		b.host = b.pinned.Bytes()
-		clear(b.host)
-	} else {
-		b.host = make([]byte, size)
 	}
 	return b, nil
 }
 
-// fill writes a checked step and sends it, in the order of launches. The last step has ended.
-func (b *stepBlock) fill(t *part, s *Step) error {
-	b.put("head", 0, []int32{int32(len(s.RowSeq)), int32(len(s.CuRows) - 1), int32(max(len(s.OutRows), s.Outs))})
-	b.put("tokens", 0, s.Tokens)
-	b.put("positions", 0, s.Positions)
-	b.put("row_seq", 0, s.RowSeq)
-	b.put("slots", 0, s.Slots)
-	b.put("cu_rows", 0, s.CuRows)
-	for i, pages := range s.Pages {
-		b.put("block_table", i*b.pages, pages)
+func (b *stepBlock) free() {
+	for _, s := range b.sides {
+		if s.pinned != nil {
+			s.pinned.Free()
+		}
 	}
-	b.put("state_slot", 0, s.StateSlot)
-	b.put("fresh", 0, s.Fresh)
-	b.put("out_rows", 0, s.OutRows)
-	b.fillParts(t, s)
-	used := b.fields["block_table"].off + int64(len(s.Pages)*b.pages*4)
+}
+
+// fill writes a checked step and sends it, in the order of launches. The step before the last one has ended.
+func (b *stepBlock) fill(k *bucket, t *part, s *Step, draws []drawRow) error {
+	b.at ^= 1
+	w := blockWriter{k.layout, b.sides[b.at].host}
+	w.put("head", 0, []int32{int32(len(s.RowSeq)), int32(len(s.CuRows) - 1), int32(max(len(s.OutRows), s.Outs)), int32(len(draws))})
+	w.put("tokens", 0, s.Tokens)
+	w.put("positions", 0, s.Positions)
+	w.put("row_seq", 0, s.RowSeq)
+	w.put("slots", 0, s.Slots)
+	w.put("cu_rows", 0, s.CuRows)
+	for i, pages := range s.Pages {
+		w.put("block_table", i*w.pages, pages)
+	}
+	w.put("state_slot", 0, s.StateSlot)
+	w.put("fresh", 0, s.Fresh)
+	w.put("out_rows", 0, s.OutRows)
+	w.putParts(t, s)
+	if s.Feed != nil {
+		w.put("feed", 0, s.Feed)
+	}
+	for i := range draws {
+		w.put("draws", i*drawWords, draws[i][:])
+	}
+	used := w.fields["block_table"].off + int64(len(s.Pages)*w.pages*4)
+	side := &b.sides[b.at]
 	switch {
 	case b.direct:
 		return nil
-	case b.pinned != nil:
-		return b.pinned.Upload(b.buf, 0, used)
+	case side.pinned != nil:
+		return side.pinned.Upload(b.buf, 0, used)
 	}
-	return b.buf.Write(0, b.host[:used])
+	return b.buf.Write(0, side.host[:used])
 }
 
-// fillParts writes the fields that only models with further parts have.
-func (b *stepBlock) fillParts(t *part, s *Step) {
+// blockWriter writes fields into host memory.
+type blockWriter struct {
+	*stepLayout
+	host []byte
+}
+
+// putParts writes the fields that only models with further parts have.
+func (w blockWriter) putParts(t *part, s *Step) {
 	if t.uses["hidden_row"] {
-		b.put("hidden_row", 0, s.HiddenRow)
+		w.put("hidden_row", 0, s.HiddenRow)
 	}
 	for i := 0; t.uses["grids"] && i < len(s.Grids); i++ {
-		b.put("grids", axes*i, s.Grids[i][:])
+		w.put("grids", axes*i, s.Grids[i][:])
 	}
 	for i := 0; t.uses["coords"] && i < len(s.RowSeq); i++ {
 		if s.Coords != nil {
-			b.put("coords", axes*i, s.Coords[i][:])
+			w.put("coords", axes*i, s.Coords[i][:])
 		} else {
 			p := s.Positions[i]
-			b.put("coords", axes*i, []int32{p, p, p})
+			w.put("coords", axes*i, []int32{p, p, p})
 		}
 	}
 	if t.uses["feature_row"] {
-		b.put("feature_row", 0, s.FeatureRow)
+		w.put("feature_row", 0, s.FeatureRow)
 		for i := range s.RowSeq[len(s.FeatureRow):] {
-			b.put("feature_row", len(s.FeatureRow)+i, []int32{-1})
+			w.put("feature_row", len(s.FeatureRow)+i, []int32{-1})
 		}
 	}
 }
 
-func (b *stepBlock) put(field string, at int, values []int32) {
-	dst := b.host[b.fields[field].off+int64(at)*4:]
+func (w blockWriter) put(field string, at int, values []int32) {
+	dst := w.host[w.fields[field].off+int64(at)*4:]
 	for i, v := range values {
 		binary.LittleEndian.PutUint32(dst[i*4:], uint32(v))
 	}
@@ -204,6 +247,8 @@ func (m *Model) checkPages(t *part, s *Step) error {
 	switch {
 	case len(s.Tokens) != rows || len(s.Positions) != rows || len(s.Slots) != rows:
 		return badStep("%d tokens, %d positions, %d row_seq, %d slots", len(s.Tokens), len(s.Positions), rows, len(s.Slots))
+	case s.Feed != nil && (len(s.Feed) != rows || m.sampler == nil || int(slices.Max(s.Feed)) >= m.sampler.Seats):
+		return badStep("rows are fed from seats %v", s.Feed)
 	case len(s.CuRows) != seqs+1 || len(s.StateSlot) != seqs || len(s.Fresh) != seqs:
 		return badStep("%d sequences, %d cu_rows, %d state slots, %d fresh", seqs, len(s.CuRows), len(s.StateSlot), len(s.Fresh))
 	}
@@ -230,6 +275,9 @@ func (m *Model) checkPages(t *part, s *Step) error {
 		}
 	}
 	for r, tok := range s.Tokens {
+		if s.Feed != nil && s.Feed[r] >= 0 {
+			tok = 0 // it is on the device
+		}
 		q, pos := s.RowSeq[r], int64(s.Positions[r])
 		if want := int64(s.Pages[q][pos/l.PageSize])*l.PageSize + pos%l.PageSize; tok < 0 || int(tok) >= m.limits.Vocab || int64(s.Slots[r]) != want {
 			return badStep("row %d: token %d of %d, position %d in slot %d, its page says %d", r, tok, m.limits.Vocab, pos, s.Slots[r], want)

@@ -133,3 +133,15 @@ type Grapher interface {
 	// Graph records launches, each of which has run before. The result may have a method Free.
 	Graph(name string, launches []Launch) (Launch, error)
 }
+
+// Marker marks places in the stream, so that the host can wait for one while more is queued behind it.
+type Marker interface {
+	Mark() (Mark, error)
+}
+
+// Mark is a place in the stream; it may be set again after it was waited for.
+type Mark interface {
+	Set() error  // behind what was queued so far
+	Wait() error // until all of that has run
+	Free()
+}

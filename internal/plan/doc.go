@@ -16,7 +16,7 @@
 //
 // The step block is what the host writes before each step, meet excepted; kernels read it from the device:
 //
-//	head         i32[8]               rows, seqs, outs, 0 …
+//	head         i32[8]               rows, seqs, outs, draws, 0 …
 //	tokens       i32[rows]            token of each row
 //	positions    i32[rows]            its position in its sequence, from 0
 //	row_seq      i32[rows]            its sequence's index in this step
@@ -32,6 +32,9 @@
 //	grids        i32[seqs, 3]         of an image: frames, rows and columns of patches
 //	meet         i32[2048]            counters by which blocks of a launch find each other; the host writes 0, once
 //
-// Fields that a part's plans do not name are not written. In a vision tower, rows are patches, sequences are images, and outs
+//	feed         i32[rows]            seat whose newest drawn token the row takes; -1: tokens has it
+//	draws        i32[draws, 20]       what the sampler does with rows of logits (kernels/cuda/common/sample/row.cuh)
+//
+// The last two are for the sampler that exec launches beside a plan. Fields that a part's plans do not name are not written. In a vision tower, rows are patches, sequences are images, and outs
 // are the embeddings that they give, each of merge*merge consecutive patches.
 package plan

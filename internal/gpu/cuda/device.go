@@ -51,6 +51,7 @@ var (
 	_ gpu.Pinner  = (*Device)(nil)
 	_ gpu.Stager  = (*Device)(nil)
 	_ gpu.Grapher = (*Device)(nil)
+	_ gpu.Marker  = (*Device)(nil)
 )
 
 // Open takes a device's primary context.

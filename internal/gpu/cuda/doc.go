@@ -5,7 +5,7 @@
 //
 // Where things are: the entry points and errors of the driver (driver.go, library_*.go), the device and its memory (device.go,
 // buffer.go), compiled modules (module.go), a launch's checks and parameters (bind.go, tensormap.go), streams, events and graphs
-// (stream.go, graph.go), weight layouts and the pinned loader (layout.go, stage.go).
+// (stream.go, mark.go, graph.go), weight layouts and the pinned loader (layout.go, stage.go).
 //
 // Contract:
 //

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package cuda
+
+import (
+	"runtime"
+	"unsafe"
+
+	"github.com/metrale/metrale/internal/gpu"
+)
+
+// mark is an event of the stream of launches.
+type mark struct {
+	dev   *Device
+	event uintptr
+	args  [1]uintptr // of the call in progress
+}
+
+// Mark makes a place in the stream; waiting for one that was not set returns at once.
+func (d *Device) Mark() (gpu.Mark, error) {
+	d.enter()
+	defer d.leave()
+	if d.dead != nil {
+		return nil, d.dead
+	}
+	m := &mark{dev: d}
+	return m, d.check(d.drv.do(cuEventCreate, uintptr(unsafe.Pointer(&m.event)), eventNoTiming), "making an event")
+}
+
+// Set puts the mark behind what was queued so far.
+func (m *mark) Set() error {
+	d := m.dev
+	d.enter()
+	defer d.leave()
+	if d.dead != nil {
+		return d.dead
+	}
+	a := append(d.args[:0], m.event, d.stream)
+	if r := d.drv.call(cuEventRecord, a); r != success {
+		return d.check(r, "recording an event")
+	}
+	return nil
+}
+
+// Wait waits without keeping others from the device.
+func (m *mark) Wait() error {
+	d := m.dev
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	m.args[0] = d.context
+	d.drv.call(cuCtxSetCurrent, m.args[:])
+	m.args[0] = m.event
+	r := d.drv.call(cuEventSynchronize, m.args[:])
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.check(r, "waiting for a step")
+}
+
+// Free is called once, when nothing waits.
+func (m *mark) Free() {
+	d := m.dev
+	d.enter()
+	defer d.leave()
+	if d.context != 0 {
+		d.drv.do(cuEventDestroy, m.event)
+	}
+}
