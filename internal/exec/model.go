@@ -171,7 +171,7 @@ func (m *Model) Plan(rows int) *plan.Plan {
 	return nil
 }
 
-// Submitted is how long the host worked on the newest Run until it waited for the device.
+// Submitted is how long the host worked on the newest Run, until it waited for the device, or Start.
 func (m *Model) Submitted() time.Duration { return m.submitted }
 
 // Run computes a step of one of the model's parts.

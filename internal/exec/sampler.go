@@ -5,6 +5,7 @@ package exec
 import (
 	"encoding/binary"
 	"math"
+	"time"
 
 	"github.com/metrale/metrale/internal/diag"
 	"github.com/metrale/metrale/internal/gpu"
@@ -410,6 +411,7 @@ func (m *Model) Draws() bool { return m.sampler != nil }
 // Start queues a step of the decoder and what its Draws ask for, and returns while it runs. At most two steps may be under way.
 // Where the device draws the token of a step's row, the next step may name it by Feed before anybody has seen it.
 func (m *Model) Start(s *Step) error {
+	began := time.Now()
 	p := m.sampler
 	if s.Part != "" || p.started-p.ended == len(p.flights) {
 		return badStep("part %q is started, %d steps are under way", s.Part, p.started-p.ended)
@@ -448,6 +450,7 @@ func (m *Model) Start(s *Step) error {
 		return err
 	}
 	p.started++
+	m.submitted = time.Since(began)
 	return nil
 }
 
