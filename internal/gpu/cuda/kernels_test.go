@@ -134,6 +134,10 @@ func (p *step) floats(wrote map[string][]byte, param string) []float32 {
 	return nil
 }
 
+func (p *step) has(param string) bool {
+	return slices.ContainsFunc(p.arrays, func(a *array) bool { return a.param == param })
+}
+
 func sameBits(t *testing.T, what string, got, want []float32) {
 	t.Helper()
 	for i := range want {
@@ -351,6 +355,17 @@ func TestFusedKernelsGiveTheBitsOfTheirParts(t *testing.T) {
 			d := run(part(s, p, "linear", map[string]string{"head": "head", "x": "x", "w": "w", "scale": "scale", "bias": "bias", "y": "y"}, nil).access(plan.Out, "y"))["y"]
 			y := run(part(s, p, "add", map[string]string{"head": "head", "x": "y", "y": "y"}, map[string][]byte{"y": d}).access(plan.InOut, "x"))["x"]
 			return map[string][]byte{"y": y}
+		},
+		"linear_n": func(s *story, p *step) map[string][]byte {
+			out := map[string][]byte{}
+			for i := range 4 {
+				n := func(name string) string { return fmt.Sprint(name, i) }
+				if p.has(n("w")) {
+					names := map[string]string{"head": "head", "x": "x", "w": n("w"), "scale": n("scale"), "bias": n("bias"), "y": n("y")}
+					out[n("y")] = run(part(s, p, "linear", names, nil).access(plan.Out, "y"))["y"]
+				}
+			}
+			return out
 		},
 		"linear_glu": func(s *story, p *step) map[string][]byte {
 			linear := func(w, scale string) []byte {

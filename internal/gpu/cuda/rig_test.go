@@ -305,7 +305,8 @@ func refuses(k *kernel.Kernel, p *step) error {
 		}
 	}
 	for _, m := range k.Args {
-		if d, ok := types[m.Like]; ok && types[m.Name] != d {
+		d, there := types[m.Name]
+		if like, ok := types[m.Like]; ok && there && d != like {
 			return fmt.Errorf("argument %s is not like %s", m.Name, m.Like)
 		}
 	}

@@ -38,6 +38,9 @@ func stories() map[string][]*story {
 		add(groupLinearStory(3, 2, 24, 64, d))
 		add(groupLinearStory(20, 3, 10, 96, d))
 		add(linearStory("linear", rows, 3, 24, 64, d, true))
+		add(linearNStory(d, 1, 64, 40, 9))
+		add(linearNStory(d, 6, 96, 17, 32, 8))
+		add(linearNStory(d, 2, 32, 1, 70, 3, 8))
 		add(linearStory("linear", rows, 19, 40, 320, d, false))
 		add(linearStory("linear_add", rows, 2, 9, 96, d, false))
 		add(linearStory("linear_add", rows, 12, 33, 96, d, true))
@@ -52,8 +55,8 @@ func stories() map[string][]*story {
 	for _, c := range []struct{ rows, n, k int }{{9, 1, 8}, {14, 40, 1000}, {60, 130, 72}, {130, 257, 200}, {300, 64, 64}} { // for tiles
 		add(linearStory("linear", rows, c.rows, c.n, c.k, tensor.BF16, true))
 		add(linearStory("linear_add", rows, c.rows, c.n, c.k, tensor.BF16, c.n%2 == 0))
-		add(linearNStory(c.rows, c.k, c.n, 2*c.n, 3*c.n+1))
-		add(linearNStory(c.rows, c.k, c.n, 4, 9, 128))
+		add(linearNStory(tensor.BF16, c.rows, c.k, c.n, 2*c.n, 3*c.n+1))
+		add(linearNStory(tensor.BF16, c.rows, c.k, c.n, 4, 9, 128))
 		for i, act := range gluActs {
 			if i == 0 || c.rows < 20 {
 				add(gluStory(rows, c.rows, c.n, c.k, tensor.BF16, act, 0.5))
@@ -62,7 +65,7 @@ func stories() map[string][]*story {
 	}
 	add(linearStory("linear", rows, 30, 16500, 16, tensor.BF16, true)) // as many tiles as multiprocessors
 	add(linearStory("linear_add", rows, 10, 16500, 16, tensor.BF16, false))
-	add(linearNStory(200, 16, 8200, 4, 8192))
+	add(linearNStory(tensor.BF16, 200, 16, 8200, 4, 8192))
 	add(gluStory(rows, 20, 8250, 16, tensor.BF16, "silu", 0))
 	add(linearStory("linear", outs, 2, 50, 64, tensor.BF16, false))
 	add(linearStory("linear", rows, 3, 7, 13, tensor.F32, true)) // nothing is aligned
@@ -228,11 +231,11 @@ func (p *step) scaled(s *story, name string, d tensor.DType, shape ...int) *step
 }
 
 // linearNStory is two to four linears of one x.
-func linearNStory(r, k int, n ...int) *story {
-	s := newStory(fmt.Sprint("linear_n/", r, "x", n, "x", k), r, 2, 1)
+func linearNStory(d tensor.DType, r, k int, n ...int) *story {
+	s := newStory(fmt.Sprint("linear_n/", d, "/", r, "x", n, "x", k), r, 2, 1)
 	p := s.step("linear_n", r, 2, 1).in(s, "x", rows, k, s.normal).attr("compute", "f32").attr("n", len(n))
 	for i, n := range n {
-		p.weight(s, fmt.Sprint("w", i), tensor.BF16, 1/math.Sqrt(float64(k)), n, k).out(s, fmt.Sprint("y", i), rows, n)
+		p.weight(s, fmt.Sprint("w", i), d, 1/math.Sqrt(float64(k)), n, k).out(s, fmt.Sprint("y", i), rows, n).scaled(s, fmt.Sprint("scale", i), d, n)
 		if i%2 == 1 {
 			p.weight(s, fmt.Sprint("bias", i), tensor.F32, 1, n)
 		}
