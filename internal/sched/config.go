@@ -19,6 +19,9 @@ type Config struct {
 	Queue    int // most sequences that wait while Batch run: Batch+Queue are taken in all
 	Context  int // most tokens of a sequence, prompt and text
 	Vocab    int // token ids are below it
+
+	// Ahead: the next step is decided while the last one runs, before its tokens are known.
+	Ahead bool
 }
 
 // Fit gives the configuration with every size inside what the others allow, or an error when nothing could run.

@@ -9,7 +9,7 @@ type Kind uint8
 
 const (
 	Submit Kind = iota // ID, At and Request: a new sequence; ids rise
-	Token              // ID and Token: the last step's logits gave this token
+	Token              // ID and Token: the oldest step whose token is not known gave this one
 	Cancel             // ID: the caller went away
 	Fail               // ID and Err: its work failed
 )
@@ -31,6 +31,9 @@ type Decision struct {
 	Started   []Start  // sequences that got their first place
 	Preempted []seq.ID // put back to wait, youngest first
 }
+
+// Unknown stands in Work.Tokens for the token that the step before draws for the sequence (Config.Ahead).
+const Unknown int32 = -1
 
 // Work is the next rows of one sequence.
 type Work struct {

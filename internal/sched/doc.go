@@ -16,11 +16,22 @@
 //  1. Decode rows (one token to compute) of all running sequences come first, then prefill chunks of running sequences,
 //     oldest first, then waiting ones start while rows, places, slots and pages are left. At most Rows rows in all, at
 //     most Prefill of them in chunks.
+//
 //  2. A sequence starts when its whole history fits into free pages with one page left for each running sequence, or when
 //     nothing runs. The first waiting one is never overtaken.
+//
 //  3. When a decode row needs a page and none is free, the youngest running sequence is put back at the head of the line
 //     and loses its pages, of which at least one is taken at once: so it does not start again in that step.
+//
 //  4. Generated tokens are part of the history, so preemption computes them again and never changes them.
+//
+//  5. With Config.Ahead a step is decided while the one before runs. A token that is being drawn is part of the history as
+//     Unknown: a row follows it, and what the token means, a stop above all, is found one step later. That row is then for
+//     nothing; a length is known ahead and costs none. Tokens and text are the same.
+//
+//     step            1           2             3
+//     work of A     prompt     row of t1     row of t2            t1, t2 as Unknown
+//     Token event                 t1            t2 (a stop)       before the step after the next
 //
 // Contract:
 //
@@ -29,6 +40,7 @@
 //  2. Every running sequence is older than every waiting one.
 //  3. An event about a sequence that has ended is ignored. A sequence ends once, in Ends, and owns nothing afterwards:
 //     a canceled one from the next Step on.
-//  4. Calling Step says that the last decision's work was done; a sequence whose work failed comes as Fail.
+//  4. Calling Step says that the last decision's work was done (Ahead: the last but one's) and that its tokens are among the
+//     events; a sequence whose work failed comes as Fail.
 //  5. What Step returns is valid until the next Step. Step does not allocate in steady state.
 package sched

@@ -24,6 +24,7 @@ func (s *Scheduler) verify() error {
 	holders := map[int32]seq.ID{}
 	pages, slots := 0, 0
 	last := seq.ID(0)
+	underWay := false // a step whose outcome is to come
 	older := func(q *sequence) error {
 		if q.req == nil || s.byID[q.id] != q {
 			return fmt.Errorf("sequence %d is listed but has ended", q.id)
@@ -37,6 +38,10 @@ func (s *Scheduler) verify() error {
 	for _, q := range s.running {
 		if err := older(q); err != nil {
 			return err
+		}
+		underWay = underWay || q.owed > 0 || q.worked == s.steps-1
+		if q.unknown > q.owed || q.unknown > 0 && !s.cfg.Ahead {
+			return fmt.Errorf("sequence %d: %d tokens are unknown, %d are owed", q.id, q.unknown, q.owed)
 		}
 		if q.computed > len(q.history) || s.pool.PagesFor(q.computed) > len(q.table.Pages()) {
 			return fmt.Errorf("sequence %d: %d of %d tokens computed in %d pages", q.id, q.computed, len(q.history), len(q.table.Pages()))
@@ -60,6 +65,7 @@ func (s *Scheduler) verify() error {
 		if err := older(q); err != nil {
 			return err
 		}
+		underWay = underWay || q.owed > 0
 		if len(q.table.Pages()) > 0 || q.slot != kv.NoSlot || q.computed != 0 {
 			return fmt.Errorf("waiting sequence %d holds %d pages, slot %d, %d computed tokens", q.id, len(q.table.Pages()), q.slot, q.computed)
 		}
@@ -72,7 +78,7 @@ func (s *Scheduler) verify() error {
 		return fmt.Errorf("%d run, %d wait, %d are known", u.Running, u.Waiting, len(s.byID))
 	case u.Running > s.cfg.Batch:
 		return fmt.Errorf("%d run, at most %d", u.Running, s.cfg.Batch)
-	case len(s.decision.Work) == 0 && len(s.byID) > 0:
+	case len(s.decision.Work) == 0 && len(s.byID) > 0 && !(s.cfg.Ahead && underWay):
 		return fmt.Errorf("%d sequences and no work", len(s.byID))
 	}
 	return nil

@@ -57,6 +57,7 @@ func FuzzStep(f *testing.F) {
 type account struct {
 	req     *seq.Request
 	history []int32
+	known   int // tokens of history that the scheduler was told
 	done    int // rows computed since the last start
 	echoed  int // prompt rows whose logits came
 	ends    int
@@ -71,6 +72,7 @@ type world struct {
 	cfg       Config
 	s         *Scheduler
 	events    []Event
+	late      []Event // tokens of the step under way
 	seqs      map[seq.ID]*account
 	lastID    seq.ID
 	lastStart seq.ID
@@ -79,7 +81,7 @@ type world struct {
 func play(fatalf func(string, ...any), pick chooser) {
 	cfg := Config{
 		PageSize: 1 + pick(4), Pages: 1 + pick(12), Slots: pick(2) * (1 + pick(4)), Rows: 1 + pick(10), Outs: 1 + pick(6),
-		Prefill: 1 + pick(10), Batch: 1 + pick(5), Queue: pick(5), Context: 1 + pick(40), Vocab: 10,
+		Prefill: 1 + pick(10), Batch: 1 + pick(5), Queue: pick(5), Context: 1 + pick(40), Vocab: 10, Ahead: pick(2) == 0,
 	}
 	cfg, err := cfg.Fit()
 	if err != nil {
@@ -131,7 +133,7 @@ func (w *world) submit() {
 		r.Echo, r.Logprobs = true, w.pick(2)-1
 	}
 	w.lastID++
-	w.seqs[w.lastID] = &account{req: r, history: slices.Clone(r.Prompt)}
+	w.seqs[w.lastID] = &account{req: r, history: slices.Clone(r.Prompt), known: len(r.Prompt)}
 	w.events = append(w.events, Event{Kind: Submit, ID: w.lastID, Request: r})
 }
 
@@ -147,8 +149,14 @@ func (w *world) kill() {
 }
 
 func (w *world) step() {
+	for _, e := range w.events {
+		if e.Kind == Token {
+			w.seqs[e.ID].known++
+		}
+	}
 	d := w.s.Step(0, w.events)
-	w.events = w.events[:0]
+	w.events = append(w.events[:0], w.late...)
+	w.late = w.late[:0]
 	if err := w.s.verify(); err != nil {
 		w.fatalf("%v", err)
 	}
@@ -176,6 +184,7 @@ func (w *world) ended(e End) {
 		w.fatalf("%d ends again: %+v", e.ID, e)
 	}
 	a.end = e.Finish
+	a.history = a.history[:a.known] // what was drawn after a stop token is for nothing
 	text := len(a.history) - len(a.req.Prompt)
 	switch e.Finish {
 	case seq.Canceled:
@@ -220,7 +229,7 @@ func (w *world) work(d *Decision) {
 			w.fatalf("work for %d, which does not run", k.ID)
 		case slices.ContainsFunc(d.Work[:i], func(o Work) bool { return o.ID == k.ID }):
 			w.fatalf("%d has work twice", k.ID)
-		case n == 0 || k.First != a.done || end > len(a.history) || !slices.Equal(k.Tokens, a.history[k.First:end]):
+		case n == 0 || k.First != a.done || end > len(a.history) || !slices.Equal(k.Tokens, a.told()[k.First:end]):
 			w.fatalf("%d: rows %d..%d %v, %d are done of %v", k.ID, k.First, end, k.Tokens, a.done, a.history)
 		case k.Fresh != (a.done == 0) || (k.Slot != kv.NoSlot) != (w.cfg.Slots > 0):
 			w.fatalf("%d: fresh %v after %d rows, slot %d", k.ID, k.Fresh, a.done, k.Slot)
@@ -246,15 +255,36 @@ func (w *world) work(d *Decision) {
 		if k.Sample {
 			t := int32(w.pick(10))
 			a.history = append(a.history, t)
-			w.events = append(w.events, Event{Kind: Token, ID: k.ID, Token: t})
+			e := Event{Kind: Token, ID: k.ID, Token: t}
+			if w.cfg.Ahead {
+				w.late = append(w.late, e)
+			} else {
+				w.events = append(w.events, e)
+			}
 		}
 	}
 	if rows > w.cfg.Rows || outs > w.cfg.Outs || chunks > w.cfg.Prefill || len(d.Work) > w.cfg.Batch {
 		w.fatalf("%d rows, %d of chunks, %d outs, %d sequences; %+v", rows, chunks, outs, len(d.Work), w.cfg)
 	}
-	if oldest := w.oldest(); oldest > 0 && !slices.ContainsFunc(d.Work, func(k Work) bool { return k.ID == oldest }) {
+	if oldest := w.oldest(); oldest > 0 && !w.waitsForTokens(oldest) && !slices.ContainsFunc(d.Work, func(k Work) bool { return k.ID == oldest }) {
 		w.fatalf("the oldest, %d, has no work", oldest)
 	}
+}
+
+// told is the history as the scheduler knows it.
+func (a *account) told() []int32 {
+	h := slices.Clone(a.history)
+	for i := a.known; i < len(h); i++ {
+		h[i] = Unknown
+	}
+	return h
+}
+
+// waitsForTokens says that a sequence has nothing to compute until the step under way is over.
+func (w *world) waitsForTokens(id seq.ID) bool {
+	a := w.seqs[id]
+	last := len(a.history)-len(a.req.Prompt) >= a.req.MaxTokens
+	return w.cfg.Ahead && (a.known < len(a.history) && last || a.req.MaxTokens == 0)
 }
 
 // outs follows which rows gave logits.

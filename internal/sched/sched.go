@@ -14,12 +14,15 @@ import (
 type sequence struct {
 	id       seq.ID
 	req      *seq.Request
-	history  []int32 // prompt and generated tokens
+	history  []int32 // prompt and generated tokens; the last ones may be unknown
+	unknown  int     // how many are
+	owed     int     // tokens that were decided to be drawn and did not come: those unknown, and the newest step's
 	computed int     // tokens of history that are in pages and state, as of the end of the decided step
 	echoed   int     // prompt rows whose logits were delivered
 	table    kv.Table
 	slot     int32
 	arrived  int64
+	worked   int  // the last step that it had work in
 	started  bool // was running before
 }
 
@@ -58,6 +61,7 @@ type Scheduler struct {
 	running  []*sequence // oldest first
 	waiting  queue
 	unused   []*sequence
+	steps    int // decided so far
 	decision Decision
 }
 
@@ -82,7 +86,9 @@ func (s *Scheduler) Step(now int64, events []Event) *Decision {
 	for i := range events {
 		s.apply(&events[i])
 	}
+	s.steps++
 	s.sweep()
+	s.assume()
 	s.growDecoding()
 	s.fill(now)
 	s.check()
@@ -136,13 +142,33 @@ func Overload(c Config) error {
 // token appends a generated token and ends the sequence when its limits say so. A stop token wins over the length.
 func (s *Scheduler) token(q *sequence, t int32) {
 	l := &q.req.Limits
-	if !l.IgnoreStop && q.generated() >= l.MinTokens && slices.Contains(l.Stop, t) {
+	known := q.generated() - q.unknown
+	if !l.IgnoreStop && known >= l.MinTokens && slices.Contains(l.Stop, t) {
 		s.end(q, seq.Stopped, t, nil)
 		return
 	}
-	q.history = append(q.history, t)
-	if q.generated() >= l.MaxTokens {
+	if q.unknown > 0 {
+		q.history[len(q.history)-q.unknown] = t
+		q.unknown--
+	} else {
+		q.history = append(q.history, t)
+	}
+	q.owed--
+	if known+1 >= l.MaxTokens {
 		s.end(q, seq.Length, -1, nil)
+	}
+}
+
+// assume lets every running sequence whose token is being drawn go on with that token, unless it is the last one.
+func (s *Scheduler) assume() {
+	if !s.cfg.Ahead {
+		return
+	}
+	for _, q := range s.running {
+		if q.owed > q.unknown && q.generated()+1 < q.req.MaxTokens {
+			q.history = append(q.history, Unknown)
+			q.unknown++
+		}
 	}
 }
 
@@ -161,10 +187,14 @@ func (s *Scheduler) release(q *sequence) {
 	q.slot, q.computed = kv.NoSlot, 0
 }
 
-// sweep removes ended sequences, and ends those that had only to be echoed.
+// sweep removes ended sequences, and ends those that had only to be echoed, when the step that did it is over.
 func (s *Scheduler) sweep() {
+	over := s.steps - 1
+	if s.cfg.Ahead {
+		over--
+	}
 	for _, q := range s.running {
-		if q.req != nil && q.req.MaxTokens == 0 && q.computed == q.target() {
+		if q.req != nil && q.req.MaxTokens == 0 && q.computed == q.target() && q.worked <= over {
 			s.end(q, seq.Length, -1, nil)
 		}
 	}
@@ -250,6 +280,9 @@ func (s *Scheduler) fill(now int64) {
 // start lets the first waiting sequence run if it fits (policy 2).
 func (s *Scheduler) start(now int64) bool {
 	q := s.waiting.front()
+	if q.owed > 0 { // it was put back, and what it is to compute is not known yet
+		return false
+	}
 	need := s.pool.PagesFor(q.target())
 	if len(s.running) > 0 {
 		need += len(s.running)
@@ -292,10 +325,12 @@ func (s *Scheduler) chunk(q *sequence, b *budget, others int) {
 func (s *Scheduler) work(q *sequence, n int, b *budget) {
 	first := q.computed
 	q.computed += n
+	q.worked = s.steps
 	sample := q.computed == len(q.history)
 	outs := 0
 	if sample {
 		outs = 1
+		q.owed++
 	}
 	if rows := q.echoRows(); q.echoed < rows && q.computed > q.echoed {
 		outs = q.computed - max(first, q.echoed)

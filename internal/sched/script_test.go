@@ -21,7 +21,7 @@ var update = flag.Bool("update", false, "rewrite the decisions in testdata")
 // TestStories plays testdata/*.txtar. A file is a title line "-- title --" per story and then its lines: what happens, and
 // after "> " what the scheduler says, rewritten by -update.
 //
-//	config page_size=4 pages=8 ...          sizes; defaults are in story.config
+//	config page_size=4 pages=8 ... ahead    sizes; defaults are in story.config. ahead: tokens come a step late
 //	submit 1 prompt=10 max=2 stop=7 echo    queued for the next step
 //	cancel 1 | fail 1
 //	token 1 7                               what 1 draws in the next step instead of 50
@@ -80,6 +80,7 @@ type story struct {
 	s      *Scheduler
 	clock  int64
 	events []Event
+	late   []Event // with ahead: tokens of the step under way
 	tokens map[seq.ID]int32
 	out    strings.Builder
 }
@@ -143,6 +144,10 @@ func (s *story) config(words []string) error {
 	for _, w := range words {
 		k, v, _ := strings.Cut(w, "=")
 		n, err := strconv.Atoi(v)
+		if w == "ahead" {
+			s.cfg.Ahead = true
+			continue
+		}
 		if err != nil || fields[k] == nil {
 			return fmt.Errorf("%q", w)
 		}
@@ -192,7 +197,8 @@ func (s *story) step() error {
 	}
 	s.clock++
 	d := s.s.Step(s.clock, s.events)
-	s.events = s.events[:0]
+	s.events = append(s.events[:0], s.late...)
+	s.late = s.late[:0]
 	for _, e := range d.Ends {
 		fmt.Fprintf(&s.out, "end %d %v", e.ID, e.Finish)
 		if e.StopToken >= 0 {
@@ -217,6 +223,9 @@ func (s *story) step() error {
 		if w.Fresh {
 			s.out.WriteString(" fresh")
 		}
+		if w.Tokens[len(w.Tokens)-1] == Unknown {
+			s.out.WriteString(" fed")
+		}
 		if w.Sample {
 			t, ok := s.tokens[w.ID]
 			if !ok {
@@ -224,7 +233,11 @@ func (s *story) step() error {
 			}
 			delete(s.tokens, w.ID)
 			fmt.Fprintf(&s.out, " -> %d", t)
-			s.events = append(s.events, Event{Kind: Token, ID: w.ID, Token: t})
+			if e := (Event{Kind: Token, ID: w.ID, Token: t}); s.cfg.Ahead {
+				s.late = append(s.late, e)
+			} else {
+				s.events = append(s.events, e)
+			}
 		}
 		s.out.WriteString("\n")
 	}
