@@ -76,6 +76,9 @@ func (in *Instance) resolve(cat Catalog) (out []stored, err error) {
 
 // prefix is the first one under which the first weight is found, or simply the first.
 func (in *Instance) prefix(cat Catalog) string {
+	if len(in.Weights) == 0 {
+		return in.Prefixes[0]
+	}
 	for _, prefix := range in.Prefixes {
 		for _, alt := range in.Weights[0].From {
 			if _, ok := cat.Lookup(place(alt[0], prefix, 0)); ok {

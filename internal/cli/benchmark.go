@@ -4,7 +4,6 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -29,8 +28,9 @@ func newBenchmarkCmd(env environment) *cobra.Command {
 	cmd := &cobra.Command{Use: "benchmark", Short: "Measure decoding and kernels on a device", RunE: group}
 	run := &cobra.Command{Use: "run", Short: "Run a benchmark", RunE: group}
 	run.AddCommand(newBenchmarkVerb(env, "decode [model…]", "Measure whole decode steps: tokens per second, and the share of the read sweep", decodeBenchmark),
-		newBenchmarkVerb(env, "kernels [model…]", "Measure each kernel of a decode step at its shapes", kernelBenchmark))
-	cmd.AddCommand(run)
+		newBenchmarkVerb(env, "kernels [model…]", "Measure each kernel of a decode step at its shapes", kernelBenchmark),
+		newMicroVerb(env))
+	cmd.AddCommand(run, newCompareVerb())
 	return cmd
 }
 
@@ -73,9 +73,7 @@ the device's memory once, in the same run.`,
 				return err
 			}
 			if f.json {
-				e := json.NewEncoder(cmd.OutOrStdout())
-				e.SetIndent("", "  ")
-				return e.Encode(b.results())
+				return printJSON(cmd.OutOrStdout(), b.results())
 			}
 			return b.print(cmd.OutOrStdout())
 		},
