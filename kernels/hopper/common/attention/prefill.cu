@@ -1,0 +1,378 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Family attention, many rows: causal grouped-query attention over bf16 pages. Needs a GPU of sm_90a.
+//
+// A tile is some rows of one sequence, times the query heads of one KV head: 128 queries, the heads of a row together. Blocks stay,
+// and take one (tile, KV head) after the other, those with the longest contexts first:
+//
+//	warpgroup 0       its first warp copies K and V by page, kKeys at a time, as far ahead as the rings are long
+//	warpgroups 1, 2   64 queries each: scores by wgmma, online softmax in registers, weights times V by wgmma
+//
+//	q [64, head_dim] of each group    k v  rings of [keys, head_dim]     all in blocks of 64 columns: rows of 128 bytes, swizzled
+//
+// A group multiplies the next keys while it takes the softmax of these:
+//
+//	tensor   Q K₀ᵀ | Q K₁ᵀ | P₀ V₀  | Q K₂ᵀ | P₁ V₁  | …
+//	others         | softmax 0 ──── | softmax 1 ──── | …
+//
+// Keys are counted from position 0, so a row's result depends on its query, position and sequence only. Order of sums: scores by 16
+// of head_dim; values by 16 keys, ascending.
+
+#include "../../../include/ptx/tensor_copy.cuh"
+#include "../../../include/ptx/wgmma.cuh"
+#include "../../../include/ptx/wgmma_rows.cuh"
+
+namespace {
+
+constexpr int kTile = 128, kThreads = 384, kStages = 2, kMaxSeqs = 1024, kPage = 16;
+constexpr float kLog2e = 1.4426950408889634f;
+
+template <int HD>
+constexpr int kKeys = HD == 256 ? 64 : 128;
+
+template <int HD>
+struct Shared {
+  struct Tile {
+    uint16_t block[HD / 64][kKeys<HD> * 64];
+  };
+  uint16_t q[2][HD / 64][64 * 64];
+  Tile k[kStages], v[kStages];
+  uint64_t k_full[kStages], k_empty[kStages], v_full[kStages], v_empty[kStages];
+  int32_t first[kMaxSeqs + 1];  // of a sequence's tiles; the last one is how many there are
+};
+template <int HD>
+constexpr int kSharedBytes = sizeof(Shared<HD>) + 1024;  // rows are swizzled by address
+
+struct Args {
+  const int32_t* head;  // rows, seqs, …
+  const float *q, *sinks;
+  const int32_t *positions, *cu_rows, *block_table;
+  float* y;
+  int heads, kv_heads;
+  float scale;
+  int window;
+  float softcap;
+  int page_size, pages;
+};
+
+// Item is a tile for one KV head: rows of a sequence, and the tiles of keys that they see.
+struct Item {
+  int row, rows, kv, seq;
+  int lo, hi;       // positions of the first and the last row
+  int start, keys;  // first key, tiles of keys
+};
+
+// Walk gives a block its items. Every second round goes backwards, so that no block always has the longest of a round.
+struct Walk {
+  const Args& a;
+  const int32_t* first;
+  int seqs, per, tiles, round = 0;  // rows of a tile
+
+  __device__ __forceinline__ Walk(const Args& a, const int32_t* first)
+      : a(a), first(first), seqs(a.head[1]), per(kTile / (a.heads / a.kv_heads)), tiles(first[seqs]) {}
+
+  __device__ __forceinline__ bool next(Item& t, int keys) {
+    const int n = gridDim.x, i = round * n + (round & 1 ? n - 1 - int(blockIdx.x) : int(blockIdx.x));
+    if (i >= tiles * a.kv_heads) return false;
+    round++;
+    const int tile = tiles - 1 - i / a.kv_heads;
+    int low = 0, high = seqs - 1;  // the last sequence whose tiles begin at or before this one
+    while (low < high) {
+      const int mid = (low + high + 1) / 2;
+      if (first[mid] <= tile) low = mid;
+      else high = mid - 1;
+    }
+    t.seq = low, t.kv = i % a.kv_heads;
+    t.row = a.cu_rows[low] + (tile - first[low]) * per;
+    t.rows = min(per, a.cu_rows[low + 1] - t.row);
+    t.lo = a.positions[t.row], t.hi = a.positions[t.row + t.rows - 1];
+    const int from = a.window > 0 ? max(0, t.lo - a.window + 1) / keys : 0;
+    t.start = from * keys, t.keys = t.hi / keys + 1 - from;
+    return true;
+  }
+};
+
+// Turn is a place of a ring: its stage, and the parity of the use that is awaited.
+struct Turn {
+  int at;
+  __device__ __forceinline__ int stage() const { return at % kStages; }
+  __device__ __forceinline__ uint32_t full() const { return at / kStages & 1; }
+  __device__ __forceinline__ uint32_t empty() const { return full() ^ 1; }
+};
+
+// copy brings all keys and values of this block's items, by one warp: a lane has a page's 64 columns.
+template <int HD>
+__device__ __forceinline__ void copy(Shared<HD>& s, const Args& a, const ptx::tensor_map& k, const ptx::tensor_map& v) {
+  constexpr int Keys = kKeys<HD>, Pages = Keys / kPage;
+  const int lane = threadIdx.x % 32, page = lane % Pages, block = lane / Pages;
+  Walk walk(a, s.first);
+  Item t;
+  int at = 0, slot = -1, bytes = 0, column = 0;  // of the last tile of keys, whose values follow one later
+  const auto values = [&](Turn turn) {
+    uint64_t* full = &s.v_full[turn.stage()];
+    ptx::mbarrier_wait(&s.v_empty[turn.stage()], turn.empty());
+    if (lane == 0) ptx::mbarrier_expect(full, bytes);
+    __syncwarp();
+    if (slot >= 0) ptx::tensor_copy(s.v[turn.stage()].block[block] + page * kPage * 64, &v, column, slot, full);
+  };
+  while (walk.next(t, Keys)) {
+    const int32_t* table = a.block_table + int64_t(t.seq) * a.pages;
+    for (int j = 0; j < t.keys; j++, at++) {
+      const int start = t.start + j * Keys, position = start + page * kPage;
+      int place = -1;
+      if (block < HD / 64 && position <= t.hi) place = table[position / a.page_size] * a.page_size + position % a.page_size;
+      const Turn turn{at};
+      uint64_t* full = &s.k_full[turn.stage()];
+      const int have = min(Pages, (t.hi - start) / kPage + 1) * kPage * HD * 2, col = t.kv * HD + block * 64;
+      ptx::mbarrier_wait(&s.k_empty[turn.stage()], turn.empty());
+      if (lane == 0) ptx::mbarrier_expect(full, have);
+      __syncwarp();
+      if (place >= 0) ptx::tensor_copy(s.k[turn.stage()].block[block] + page * kPage * 64, &k, col, place, full);
+      if (at > 0) values({at - 1});
+      slot = place, bytes = have, column = col;
+    }
+  }
+  if (at > 0) values({at - 1});
+}
+
+// softmax turns scores into weights 2^(c s - top) and adds them up; keep is what earlier sums are worth.
+template <int N>
+__device__ __forceinline__ void softmax(float (&s)[N], float c, float (&top)[2], float (&sum)[2], float (&keep)[2]) {
+#pragma unroll
+  for (int r = 0; r < 2; r++) {
+    float most = top[r];
+#pragma unroll
+    for (int j = 0; j < N; j += 4) most = fmaxf(most, fmaxf(s[j + 2 * r], s[j + 2 * r + 1]));
+    most = fmaxf(most, __shfl_xor_sync(~0u, most, 1));
+    most = fmaxf(most, __shfl_xor_sync(~0u, most, 2));
+    const float base = most == -INFINITY ? 0 : most * c;
+    keep[r] = ptx::exp2_fast(fmaf(top[r], c, -base));
+    top[r] = most;
+    float add = 0;
+#pragma unroll
+    for (int j = 0; j < N; j += 4) {
+#pragma unroll
+      for (int e = 0; e < 2; e++) {
+        float& p = s[j + 2 * r + e];
+        p = ptx::exp2_fast(fmaf(p, c, -base));
+        add += p;
+      }
+    }
+    sum[r] = fmaf(sum[r], keep[r], add);
+  }
+}
+
+// attend runs the items of this block for 64 queries. Turns makes the two groups multiply in turn.
+template <int HD, bool Turns>
+__device__ __forceinline__ void attend(Shared<HD>& s, const Args& a) {
+  constexpr int Keys = kKeys<HD>, Chunks = HD / 8, Rows = 32 / Chunks;  // 16 bytes of q; rows that a warp loads at a time
+  const int group = threadIdx.x / 128 - 1, thread = threadIdx.x % 128, warp = thread / 32, lane = thread % 32, g = lane / 4, t4 = lane % 4;
+  const int share = a.heads / a.kv_heads;
+  const bool capped = a.softcap > 0;
+  const float c = capped ? kLog2e : a.scale * kLog2e;
+  const uint64_t q = ptx::wgmma_operand(ptx::shared_address(s.q[group]));
+  Walk walk(a, s.first);
+  Item t;
+  int at = 0;
+
+  float scores[Keys / 2], o[HD / 2];
+  const auto free = [&](uint64_t* empty) {
+    if (lane == 0) ptx::mbarrier_arrive(empty);
+  };
+  const auto begin = [&]() {
+    if constexpr (Turns) ptx::named_barrier(3 + group, 256);
+    ptx::wgmma_begin();
+  };
+  const auto end = [&]() {
+    if constexpr (Turns) ptx::named_barrier_arrive(4 - group, 256);
+  };
+  const auto multiply_keys = [&](int stage) {
+    const uint64_t k = ptx::wgmma_operand(ptx::shared_address(&s.k[stage]));
+#pragma unroll
+    for (int b = 0; b < HD / 64; b++)
+#pragma unroll
+      for (int i = 0; i < 4; i++)
+        ptx::wgmma_bf16(scores, q + b * (64 * 128 / 16) + i * ptx::kWgmmaStep, k + b * (Keys * 128 / 16) + i * ptx::kWgmmaStep, b + i > 0);
+    ptx::wgmma_commit();
+  };
+  uint32_t p[Keys / 4];
+  const auto multiply_values = [&](int stage) {
+    const uint64_t v = ptx::wgmma_columns(ptx::shared_address(&s.v[stage]), Keys * 128);
+#pragma unroll
+    for (int i = 0; i < Keys / 16; i++) ptx::wgmma_bf16_rows(o, p[4 * i], p[4 * i + 1], p[4 * i + 2], p[4 * i + 3], v + i * ptx::kWgmmaColumnsStep);
+    ptx::wgmma_commit();
+  };
+
+  if (Turns && group == 1) ptx::named_barrier_arrive(3, 256);  // group 0 is first
+  while (walk.next(t, Keys)) {
+    // Queries, rounded to bf16; what is no query is 0.
+    ptx::named_barrier(1 + group, 128);  // the last ones are read
+#pragma unroll
+    for (int i = 0; i < 16; i += Rows) {
+      const int r = warp * 16 + i + lane / Chunks, chunk = lane % Chunks, m = group * 64 + r, row = m / share;
+      uint4 x = make_uint4(0, 0, 0, 0);
+      if (row < t.rows) {
+        const float4* from = reinterpret_cast<const float4*>(a.q + (int64_t(t.row + row) * a.heads + t.kv * share + m % share) * HD + chunk * 8);
+        const float4 u = ptx::load_l2(from), w = ptx::load_l2(from + 1);
+        x = {ptx::pack_bf16(u.x, u.y), ptx::pack_bf16(u.z, u.w), ptx::pack_bf16(w.x, w.y), ptx::pack_bf16(w.z, w.w)};
+      }
+      *reinterpret_cast<uint4*>(&s.q[group][chunk / 8][r * 64 + (chunk % 8 ^ r % 8) * 8]) = x;
+    }
+    ptx::fence_shared_for_async();
+    ptx::named_barrier(1 + group, 128);
+
+    int position[2];  // of this lane's two queries; -1 none
+    float top[2] = {-INFINITY, -INFINITY}, sum[2] = {0, 0}, keep[2];
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+      const int row = (group * 64 + warp * 16 + g + 8 * r) / share;
+      position[r] = row < t.rows ? a.positions[t.row + row] : -1;
+    }
+#pragma unroll
+    for (int i = 0; i < HD / 2; i++) o[i] = 0;
+    const auto weigh = [&](int start) {
+      if (capped) {
+#pragma unroll
+        for (int i = 0; i < Keys / 2; i++) {
+          const float e = ptx::exp2_fast(scores[i] * (2 * kLog2e * a.scale / a.softcap));
+          scores[i] = a.softcap - 2 * a.softcap * __fdividef(1.0f, 1.0f + e);
+        }
+      }
+      if (start + Keys - 1 > t.lo || (a.window > 0 && start <= t.hi - a.window)) {
+#pragma unroll
+        for (int i = 0; i < Keys / 2; i++) {
+          const int key = start + i / 4 * 8 + 2 * t4 + i % 2, pos = position[i / 2 % 2];
+          if (key > pos || (a.window > 0 && key <= pos - a.window)) scores[i] = -INFINITY;
+        }
+      }
+      softmax(scores, c, top, sum, keep);
+    };
+    const auto pack = [&]() {
+#pragma unroll
+      for (int i = 0; i < Keys / 4; i++) p[i] = ptx::pack_bf16(scores[2 * i], scores[2 * i + 1]);
+    };
+
+    ptx::mbarrier_wait(&s.k_full[Turn{at}.stage()], Turn{at}.full());
+    begin();
+    multiply_keys(Turn{at}.stage());
+    end();
+    ptx::wgmma_wait<0>();
+    ptx::wgmma_hold(scores);
+    free(&s.k_empty[Turn{at}.stage()]);
+    weigh(t.start);
+    pack();
+    for (int j = 1; j < t.keys; j++) {
+      const Turn values{at}, keys{++at};
+      ptx::mbarrier_wait(&s.k_full[keys.stage()], keys.full());
+      ptx::mbarrier_wait(&s.v_full[values.stage()], values.full());
+      begin();
+      multiply_keys(keys.stage());
+      multiply_values(values.stage());
+      end();
+      ptx::wgmma_wait<1>();
+      ptx::wgmma_hold(scores);
+      free(&s.k_empty[keys.stage()]);
+      weigh(t.start + j * Keys);
+      ptx::wgmma_wait<0>();
+      ptx::wgmma_hold(o);
+      free(&s.v_empty[values.stage()]);
+#pragma unroll
+      for (int i = 0; i < HD / 2; i++) o[i] *= keep[i / 2 % 2];
+      pack();
+    }
+    const Turn values{at++};
+    ptx::mbarrier_wait(&s.v_full[values.stage()], values.full());
+    const int end_key = t.hi + 1 - t.start - (t.keys - 1) * Keys;
+    if (end_key < Keys) {  // weight 0 does not cancel what may lie behind the last key
+      for (int i = thread; i < (Keys - end_key) * Chunks; i += 128)
+        *reinterpret_cast<uint4*>(&s.v[values.stage()].block[i % Chunks / 8][(end_key + i / Chunks) * 64 + i % 8 * 8]) = make_uint4(0, 0, 0, 0);
+      ptx::fence_shared_for_async();
+      ptx::named_barrier(1 + group, 128);
+    }
+    ptx::wgmma_begin();
+    multiply_values(values.stage());
+    ptx::wgmma_wait<0>();
+    ptx::wgmma_hold(o);
+    free(&s.v_empty[values.stage()]);
+
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+      const int m = group * 64 + warp * 16 + g + 8 * r, head = t.kv * share + m % share;
+      sum[r] += __shfl_xor_sync(~0u, sum[r], 1);
+      sum[r] += __shfl_xor_sync(~0u, sum[r], 2);
+      if (position[r] < 0) continue;
+      float f = 1, all = sum[r];
+      if (a.sinks) {
+        const float sink = a.sinks[head] * kLog2e, most = fmaxf(top[r] * c, sink);
+        f = ptx::exp2_fast(fmaf(top[r], c, -most));
+        all = fmaf(all, f, ptx::exp2_fast(sink - most));
+      }
+      f /= all;
+      float* y = a.y + (int64_t(t.row + m / share) * a.heads + head) * HD + 2 * t4;
+#pragma unroll
+      for (int j = 0; j < HD / 8; j++) *reinterpret_cast<float2*>(y + 8 * j) = {o[4 * j + 2 * r] * f, o[4 * j + 2 * r + 1] * f};
+    }
+  }
+}
+
+template <int HD, bool Turns>
+__device__ __forceinline__ void run(const Args& a, const ptx::tensor_map& k, const ptx::tensor_map& v) {
+  extern __shared__ unsigned char raw[];
+  auto& s = *reinterpret_cast<Shared<HD>*>(raw + (-ptx::shared_address(raw) & 1023));
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < kStages; i++) {
+      ptx::mbarrier_init(&s.k_full[i], 1);
+      ptx::mbarrier_init(&s.v_full[i], 1);
+      ptx::mbarrier_init(&s.k_empty[i], 8);
+      ptx::mbarrier_init(&s.v_empty[i], 8);
+    }
+    ptx::mbarrier_publish();
+  }
+  if (threadIdx.x < 32) {
+    const int lane = threadIdx.x, seqs = a.head[1], per = kTile / (a.heads / a.kv_heads);
+    int before = 0;
+    for (int i = lane; i - lane < seqs; i += 32) {
+      const int mine = i < seqs ? (a.cu_rows[i + 1] - a.cu_rows[i] + per - 1) / per : 0;
+      int sum = mine;
+#pragma unroll
+      for (int d = 1; d < 32; d *= 2) {
+        const int other = __shfl_up_sync(~0u, sum, d);
+        if (lane >= d) sum += other;
+      }
+      if (i < seqs) s.first[i] = before + sum - mine;
+      before += __shfl_sync(~0u, sum, 31);
+    }
+    if (lane == 0) s.first[seqs] = before;
+  }
+  __syncthreads();
+  ptx::start_successor();
+  ptx::wait_for_predecessor();
+  if (threadIdx.x < 128) {
+    ptx::keep_registers<40>();
+    if (threadIdx.x < 32) copy<HD>(s, a, k, v);
+  } else {
+    ptx::take_registers<232>();
+    attend<HD, Turns>(s, a);
+  }
+}
+
+}  // namespace
+
+// Grid: any, best one block a multiprocessor; 384 threads; kSharedBytes.
+#define ATTENTION(NAME, HD, TURNS)                                                                                    \
+  extern "C" __global__ void __launch_bounds__(kThreads, 1)                                                           \
+      NAME(const int32_t* __restrict__ head,                     /* rows, seqs, … of this step */                     \
+           const float* __restrict__ q,                          /* [rows, heads*HD] */                               \
+           const float* __restrict__ sinks,                      /* [heads], or null */                               \
+           const __grid_constant__ ptx::tensor_map k,            /* [slots, kv_heads*HD] bf16, boxes of 16 × 64 */    \
+           const __grid_constant__ ptx::tensor_map v,            /* the same */                                       \
+           const int32_t* __restrict__ positions,                /* [rows] */                                         \
+           const int32_t* __restrict__ cu_rows,                  /* [seqs+1] */                                       \
+           const int32_t* __restrict__ block_table,              /* [seqs, pages] */                                  \
+           float* __restrict__ y,                                /* [rows, heads*HD] */                               \
+           int32_t heads, int32_t kv_heads, float scale, int32_t window, float softcap, int32_t page_size, int32_t pages) { \
+    run<HD, TURNS>({head, q, sinks, positions, cu_rows, block_table, y, heads, kv_heads, scale, window, softcap, page_size, pages}, k, v); \
+  }
+
+ATTENTION(attention_prefill_64, 64, true)
+ATTENTION(attention_prefill_128, 128, true)
+ATTENTION(attention_prefill_256, 256, true)
