@@ -60,6 +60,41 @@ func TestHopperDecodesInFiveLaunchesALayer(t *testing.T) {
 	}
 }
 
+// TestHopperAttendsInTiles: many rows under the declared policy; what its tiles do not fit is the portable kernel's.
+func TestHopperAttendsInTiles(t *testing.T) {
+	configs := fixture.Files(t, fixture.Configs)
+	for config, layers := range map[string]int{"meta-llama--Meta-Llama-3.1-8B": 32, "Qwen--Qwen3-30B-A3B": 48, "Qwen--Qwen3.5-35B-A3B": 10} {
+		in := instantiate(t, readConfig(t, configs[config+"_config.json"]))
+		for _, c := range []struct {
+			limits  plan.Limits
+			compute string
+			kv      tensor.DType
+			tiles   bool
+		}{
+			{plan.Limits{Rows: 64, Seqs: 1, Outs: 1, PageSize: 16, Pages: 64}, Declared, tensor.BF16, true},
+			{plan.Limits{Rows: 2048, Seqs: 1024, Outs: 1024, PageSize: 32, Pages: 64}, Declared, tensor.BF16, true},
+			{plan.Limits{Rows: 32, Seqs: 1, Outs: 1, PageSize: 16, Pages: 64}, Declared, tensor.BF16, false},
+			{plan.Limits{Rows: 2048, Seqs: 2048, Outs: 1, PageSize: 16, Pages: 64}, Declared, tensor.BF16, false},
+			{plan.Limits{Rows: 64, Seqs: 1, Outs: 1, PageSize: 8, Pages: 64}, Declared, tensor.BF16, false},
+			{plan.Limits{Rows: 64, Seqs: 1, Outs: 1, PageSize: 16, Pages: 64}, Declared, tensor.F16, false},
+			{plan.Limits{Rows: 64, Seqs: 1, Outs: 1, PageSize: 16, Pages: 64}, Float32, tensor.BF16, false},
+		} {
+			p, err := in.Lower(lib(t), in.SyntheticCatalog(tensor.BF16), Options{Class: "hopper", Compute: c.compute, KV: c.kv, Limits: c.limits})
+			if err != nil {
+				t.Fatal(err)
+			}
+			count := map[string]int{}
+			for _, l := range p.Launches {
+				count[l.Kernel]++
+			}
+			want := map[bool]string{true: "attention_tiles", false: "attention"}[c.tiles]
+			if count[want] != layers || count["attention_tiles"]+count["attention"] != layers {
+				t.Errorf("%s, %+v: %d launches of attention_tiles, %d of attention", config, c, count["attention_tiles"], count["attention"])
+			}
+		}
+	}
+}
+
 // TestCarryingNamesWhatIsLeftOut: a kernel goes with its module, and so do its rules, none else's.
 func TestCarryingNamesWhatIsLeftOut(t *testing.T) {
 	l, lacking := lib(t).Carrying("hopper", func(module string) bool { return module != "experts/rows" })

@@ -24,7 +24,7 @@ type Launch struct {
 	//	count:axis         8-byte pointer to the step's count in head of an axis that varies: int32 rows, seqs or outs
 	//	i32:expr i64:expr  an integer expression
 	//	tmap:arg:box:swz   a tensor map (128 bytes) over the argument: box as extents joined by x, outermost first, each a
-	//	                   number or a name; swz is none, 32, 64 or 128 bytes
+	//	                   number or a name; swz is none, 32, 64 or 128 bytes; a state has one more axis, its tokens or slots, outermost
 	Params  []string `toml:"params"`
 	Grid    []string `toml:"grid"`    // blocks along x, y, z; missing ones are 1
 	Block   string   `toml:"block"`   // threads
@@ -165,8 +165,12 @@ func (k *Kernel) mapParam(text string) (LaunchParam, error) {
 			return p, fmt.Errorf("parameter %q: swizzle is none, 32, 64 or 128", "tmap:"+text)
 		}
 	}
-	if len(p.Box) != len(k.Arg(p.Arg).Shape) {
-		return p, fmt.Errorf("parameter %q: a box of %d extents over %d axes", "tmap:"+text, len(p.Box), len(k.Arg(p.Arg).Shape))
+	rank := len(k.Arg(p.Arg).Shape)
+	if k.Arg(p.Arg).Kind == StateArg {
+		rank++
+	}
+	if len(p.Box) != rank {
+		return p, fmt.Errorf("parameter %q: a box of %d extents over %d axes", "tmap:"+text, len(p.Box), rank)
 	}
 	for _, b := range p.Box {
 		if err := k.CheckExpr(b); err != nil {
@@ -336,7 +340,8 @@ func (e *Env) Holds(condition string) (bool, error) {
 	return a > b, nil
 }
 
-// checkReferences makes sure that every reference is a kernel of the class cpu that takes the same arguments.
+// checkReferences makes sure that every reference is a kernel of the class cpu that takes the same arguments. Fields of the step
+// block may differ: they are there for any kernel.
 func (t *Tree) checkReferences() error {
 	cpu := t.Classes["cpu"]
 	if cpu == nil {
@@ -352,7 +357,7 @@ func (t *Tree) checkReferences() error {
 				return k.file.Errorf(k.at+".reference", "kernel %s: the class cpu has no kernel %q", k.Name, k.Reference)
 			}
 			for _, a := range k.Args {
-				if a.Kind != ScratchArg && ref.Arg(a.Name) == nil {
+				if a.Kind != ScratchArg && a.Kind != StepArg && ref.Arg(a.Name) == nil {
 					return k.file.Errorf(k.at+".reference", "kernel %s: its reference %s has no argument %s", k.Name, k.Reference, a.Name)
 				}
 			}

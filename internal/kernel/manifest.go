@@ -96,7 +96,7 @@ type Kernel struct {
 	Where     []string   `toml:"where"`
 	Launch    *Launch    `toml:"launch"`    // of classes with a driver
 	Then      []*Launch  `toml:"then"`      // further launches, in order, that see what the ones before wrote
-	Reference string     `toml:"reference"` // the cpu class's kernel of the same arguments that this one is held against
+	Reference string     `toml:"reference"` // the cpu class's kernel of the same arrays and attributes that this one is held against
 	Tolerance *Tolerance `toml:"tolerance"` // towards the reference
 
 	file      *File

@@ -6,10 +6,6 @@
 #include "../../kernels/hopper/common/attention/prefill.cu"
 #include "prefill.cuh"
 
-ATTENTION(attention_anyhow_64, 64, false)
-ATTENTION(attention_anyhow_128, 128, false)
-ATTENTION(attention_anyhow_256, 256, false)
-
 struct Shape {
   int heads, kv, hd;
   int window = 0;
@@ -93,14 +89,17 @@ struct Step {
     for (int i = pool - 1; i > 0; i--) std::swap(order[i], order[rig::hash(i, 9) % (i + 1)]);
     for (int s = 0, next = 0; s < seqs; s++)
       for (int i = 0; i < pages; i++) t.push_back(i * a.page < contexts[s] + chunks[s] ? order[next++] : -1 << 30);
+    const int32_t* whole = rig::upload(t);
+    for (int s = 0; s < seqs; s++)  // pages behind the window are gone
+      for (int i = 0; a.window > 0 && (i + 1) * a.page <= contexts[s] - a.window + 1; i++) t[s * pages + i] = -1 << 30;
     head = rig::upload(std::vector<int32_t>{rows, seqs, seqs, 0, 0, 0, 0, 0});
     positions = rig::upload(p), cu = rig::upload(c), row_seq = rig::upload(rs), table = rig::upload(t);
     slots = int64_t(pool) * a.page;
     const int width = a.kv * a.hd;
     k = rig::device<uint16_t>(slots * width), v = rig::device<uint16_t>(slots * width);  // NaN
     for (int s = 0; s < seqs; s++) {
-      scatter<<<1024, 256, 0, rig::stream>>>(k, table + s * pages, contexts[s] + chunks[s], width, a.page, 10 + s);
-      scatter<<<1024, 256, 0, rig::stream>>>(v, table + s * pages, contexts[s] + chunks[s], width, a.page, 510 + s);
+      scatter<<<1024, 256, 0, rig::stream>>>(k, whole + s * pages, contexts[s] + chunks[s], width, a.page, 10 + s);
+      scatter<<<1024, 256, 0, rig::stream>>>(v, whole + s * pages, contexts[s] + chunks[s], width, a.page, 510 + s);
     }
     OK(cudaGetLastError());
     q = prefill::normals(size_t(rows) * a.heads * a.hd, 3);
@@ -110,14 +109,14 @@ struct Step {
   }
   double scale() const { return 1.7 / std::sqrt(double(a.hd)); }  // keys have a deviation of 0.58: scores of about 1
 
-  void run(bool turns = true) const {
+  void run() const {
     const auto go = [&](auto kernel, size_t shared) {
       rig::launch(kernel, rig::Config{dim3(rig::sms), kThreads, shared}, head, q, sinks, km, vm, positions, cu, table, y, a.heads, a.kv, float(scale()),
                   a.window, a.softcap, a.page, pages);
     };
-    if (a.hd == 64) go(turns ? attention_prefill_64 : attention_anyhow_64, kSharedBytes<64>);
-    if (a.hd == 128) go(turns ? attention_prefill_128 : attention_anyhow_128, kSharedBytes<128>);
-    if (a.hd == 256) go(turns ? attention_prefill_256 : attention_anyhow_256, kSharedBytes<256>);
+    if (a.hd == 64) go(attention_prefill_64, kSharedBytes<64>);
+    if (a.hd == 128) go(attention_prefill_128, kSharedBytes<128>);
+    if (a.hd == 256) go(attention_prefill_256, kSharedBytes<256>);
   }
 };
 
@@ -130,14 +129,14 @@ void check(const char* what, const Shape& a, std::vector<int> chunks, std::vecto
   OK(cudaGetLastError());
   const size_t n = size_t(s.rows + extra) * a.heads * a.hd;
   std::vector<float> first;
-  for (bool turns : {true, false}) {
+  for (int again : {0, 1}) {
     OK(cudaMemsetAsync(s.y, 0xff, n * 4, rig::stream));
-    s.run(turns);
+    s.run();
     OK(cudaStreamSynchronize(rig::stream));
     char name[128];
-    snprintf(name, sizeof name, "%s %d/%d x %d rows %d of %d%s", what, a.heads, a.kv, a.hd, s.rows, s.seqs, turns ? "" : " no turns");
+    snprintf(name, sizeof name, "%s %d/%d x %d rows %d of %d", what, a.heads, a.kv, a.hd, s.rows, s.seqs);
     prefill::hold(name, s.y, ref, s.rows, s.rows + extra, a.heads * a.hd, 3e-3);
-    if (turns) first = rig::download(s.y, n);
+    if (!again) first = rig::download(s.y, n);
     else if (memcmp(first.data(), rig::download(s.y, n).data(), n * 4)) printf("check %s: other bits the second time  FAILED\n", name), rig::failures++;
   }
   rig::release();
@@ -160,32 +159,29 @@ void all_checks() {
   check("group 1", {3, 3, 64, 33}, {500}, {10});
 }
 
-void time(const char* what, const Shape& a, std::vector<int> chunks, std::vector<int> contexts, bool anyhow = false) {
+void time(const char* what, const Shape& a, std::vector<int> chunks, std::vector<int> contexts) {
   Step s(a, chunks, contexts, 0);
-  for (bool turns : {true, false}) {
-    if (!turns && !anyhow) continue;
-    const double us = rig::time_graph(2, [&](int) { s.run(turns); }, 9);
-    printf("time  %-14s %2d/%d x %3d rows %5d of %2d, context %5d%s: %9.1f us %6.1f TFLOP/s, %4.1f%% of 780\n", what, a.heads, a.kv, a.hd, s.rows, s.seqs,
-           s.most, turns ? "         " : " no turns", us, s.flops / us * 1e-6, s.flops / us * 1e-6 / 7.8);
-    fflush(stdout);
-  }
+  const double us = rig::time_graph(2, [&](int) { s.run(); }, 9);
+  printf("time  %-14s %2d/%d x %3d rows %5d of %2d, context %5d: %9.1f us %6.1f TFLOP/s, %4.1f%% of 780\n", what, a.heads, a.kv, a.hd, s.rows, s.seqs, s.most,
+         us, s.flops / us * 1e-6, s.flops / us * 1e-6 / 7.8);
+  fflush(stdout);
   rig::release();
 }
 
 void all_times() {
   const Shape llama{32, 8, 128}, qwen{32, 4, 128}, gated{16, 2, 256}, oss{64, 8, 64};
-  time("llama", llama, {2048}, {0}, true);
-  time("llama", llama, {8192}, {0}, true);
+  time("llama", llama, {2048}, {0});
+  time("llama", llama, {8192}, {0});
   time("llama", llama, {512}, {0});
   time("llama", llama, {2048}, {14336});
   time("llama", llama, std::vector<int>(8, 1024), std::vector<int>(8, 0));
   time("llama", llama, {32768}, {0});
   time("qwen3", qwen, {2048}, {0});
-  time("qwen3", qwen, {8192}, {0}, true);
+  time("qwen3", qwen, {8192}, {0});
   time("qwen3.5", gated, {2048}, {0});
-  time("qwen3.5", gated, {8192}, {0}, true);
+  time("qwen3.5", gated, {8192}, {0});
   time("gpt-oss", oss, {2048}, {0});
-  time("gpt-oss", oss, {8192}, {0}, true);
+  time("gpt-oss", oss, {8192}, {0});
   time("gpt-oss", {64, 8, 64, 128}, {8192}, {0});
   std::vector<int> chunks(64, 1), contexts(64, 2000);
   chunks.push_back(2048), contexts.push_back(0);

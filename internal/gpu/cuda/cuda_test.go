@@ -14,6 +14,7 @@ import (
 
 	"github.com/metrale/metrale/internal/diag"
 	"github.com/metrale/metrale/internal/gpu"
+	"github.com/metrale/metrale/internal/kernel"
 	"github.com/metrale/metrale/internal/plan"
 	"github.com/metrale/metrale/internal/tensor"
 )
@@ -143,6 +144,29 @@ func TestALaunchPassesWhatTheManifestSays(t *testing.T) {
 		}
 	}); n > 0 {
 		t.Errorf("%v allocations per launch", n)
+	}
+}
+
+// TestTensorMapsOfStates: pages and their tokens are one axis, the outermost.
+func TestTensorMapsOfStates(t *testing.T) {
+	f, d := openFake(t)
+	pool := &goodBinding(t, d).Args[4]
+	pool.Axes = axes("num_pages", 5, "page_size", 16, "heads", 2, "dim", 8)
+	b := &binding{dev: d, k: d.opts.Class.Kernels["linear"], args: map[string]*gpu.Arg{"pool": pool}, env: kernel.NewEnv(nil)}
+	p, err := b.k.Param("tmap:pool:16x1x8:none")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var m [16]uint64
+	if err := b.tensorMap(p, unsafe.Pointer(&m)); err != nil {
+		t.Fatal(err)
+	}
+	// bf16, of three axes: extents, strides in bytes and box, innermost first; no swizzle.
+	if want := []uint64{9, 3, 8, 2, 80, 16, 32, 8, 1, 16, 0}; !slices.Equal(f.maps[0], want) {
+		t.Errorf("tensor map %v, want %v", f.maps[0], want)
+	}
+	if _, err := b.k.Param("tmap:pool:1x8:none"); err == nil {
+		t.Error("a box without tokens is read")
 	}
 }
 

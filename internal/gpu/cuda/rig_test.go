@@ -83,7 +83,8 @@ type story struct {
 	rng    *rand.Rand
 }
 
-// step is one launch of the reference kernel of that name, or of a kernel that is held against it.
+// step is one launch of the reference kernel of that name, or of a kernel that is held against it. A kernel takes those fields of
+// the step block that it has.
 type step struct {
 	kernel string
 	limits plan.Limits
@@ -297,6 +298,9 @@ func refuses(k *kernel.Kernel, p *step) error {
 	types := map[string]tensor.DType{}
 	for _, a := range p.arrays {
 		m := k.Arg(a.param)
+		if m == nil && a.kind == kernel.StepArg {
+			continue
+		}
 		if m == nil {
 			return fmt.Errorf("no argument %s", a.param)
 		}
@@ -325,7 +329,7 @@ func refuses(k *kernel.Kernel, p *step) error {
 
 // environment binds the names of a kernel's shapes.
 func environment(k *kernel.Kernel, p *step) (*kernel.Env, error) {
-	ints := map[string]int64{plan.Rows: p.limits.Rows, plan.Seqs: p.limits.Seqs, plan.Outs: p.limits.Outs}
+	ints := map[string]int64{plan.Rows: p.limits.Rows, plan.Seqs: p.limits.Seqs, plan.Outs: p.limits.Outs, "page_size": p.limits.PageSize, "pages": p.limits.Pages}
 	for _, a := range p.attrs {
 		if a.Kind == plan.IntAttr {
 			ints[a.Name] = a.Int
@@ -366,7 +370,12 @@ func (m *machine) run(t *testing.T, s *story, over *kernel.Kernel) (out []map[st
 				b.Attrs = append(b.Attrs, a)
 			}
 		}
+		wrote := map[string][]byte{}
+		var outputs []gpu.Arg
 		for _, a := range p.arrays {
+			if k.Arg(a.param) == nil && a.kind == kernel.StepArg {
+				continue
+			}
 			if a.kind == kernel.StateArg && states[a.state] != nil {
 				b.Args = append(b.Args, gpu.Arg{Param: a.param, Buf: states[a.state], Off: 256, DType: a.dtype, Axes: a.axes, Access: a.access})
 				continue
@@ -375,6 +384,9 @@ func (m *machine) run(t *testing.T, s *story, over *kernel.Kernel) (out []map[st
 			b.Args = append(b.Args, arg)
 			if a.kind == kernel.StateArg {
 				states[a.state] = arg.Buf
+			} else if a.access != plan.In {
+				wrote[a.param] = make([]byte, len(a.data))
+				outputs = append(outputs, arg)
 			}
 		}
 		m.scratch(t, &b, k, p)
@@ -391,13 +403,8 @@ func (m *machine) run(t *testing.T, s *story, over *kernel.Kernel) (out []map[st
 			}
 			t.Fatal(err)
 		}
-		wrote := map[string][]byte{}
-		for i, a := range p.arrays {
-			if a.access == plan.In || a.kind == kernel.StateArg {
-				continue
-			}
-			wrote[a.param] = make([]byte, len(a.data))
-			if err := b.Args[i].Buf.Read(b.Args[i].Off, wrote[a.param]); err != nil {
+		for _, a := range outputs {
+			if err := a.Buf.Read(a.Off, wrote[a.Param]); err != nil {
 				t.Fatal(err)
 			}
 		}

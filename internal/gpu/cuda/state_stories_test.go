@@ -51,6 +51,7 @@ func rowsOf(spans []span) (n int) {
 // window are gone.
 func (p *step) place(g *paging, spans []span, window int, appending bool) *step {
 	var slots, positions, seqs []int32
+	cu := []int32{0}
 	size, stride := int(p.limits.PageSize), int(p.limits.Pages)
 	table := make([]int32, int(p.limits.Seqs)*stride)
 	for i := range table {
@@ -61,6 +62,7 @@ func (p *step) place(g *paging, spans []span, window int, appending bool) *step 
 			slots = append(slots, g.table[x.seq][at/size]*int32(size)+int32(at%size))
 			positions, seqs = append(positions, int32(at)), append(seqs, int32(i))
 		}
+		cu = append(cu, int32(len(positions)))
 		gone := 0
 		if window > 0 {
 			gone = max(0, x.lo-window+1) / size
@@ -71,7 +73,7 @@ func (p *step) place(g *paging, spans []span, window int, appending bool) *step 
 	if appending {
 		return p.ints("slots", n, slots)
 	}
-	p.ints("positions", n, positions).ints("row_seq", n, seqs).ints("block_table", len(table), table)
+	p.ints("positions", n, positions).ints("row_seq", n, seqs).ints("cu_rows", int(p.limits.Seqs)+1, cu).ints("block_table", len(table), table)
 	p.arrays[len(p.arrays)-1].axes = plan.Axes{{Name: plan.Seqs, Size: p.limits.Seqs}, {Name: "pages", Size: p.limits.Pages}}
 	return p
 }
@@ -125,6 +127,20 @@ func attentionStories() (list []*story) {
 		{heads: 1, kv: 1, kd: 512, vd: 512, dtype: tensor.BF16},
 	} {
 		list = append(list, c.story())
+	}
+	for _, c := range []attention{ // for tiles: steps of many rows, groups of 1 to 16 heads
+		{heads: 6, kv: 2, kd: 64, vd: 64, window: 100, sinks: true, dtype: tensor.BF16},
+		{heads: 3, kv: 3, kd: 128, vd: 128, dtype: tensor.BF16},
+		{heads: 8, kv: 2, kd: 128, vd: 128, window: 20, dtype: tensor.BF16},
+		{heads: 16, kv: 1, kd: 256, vd: 256, softcap: 5, dtype: tensor.BF16},
+	} {
+		s := newStory(fmt.Sprintf("attention/tiles/%d:%d/%d/window %d", c.heads, c.kv, c.kd, c.window), 140, 3, 1)
+		g := s.page(310, 9, 50)
+		c.step(s, g, []span{{0, 0, 130}, {1, 0, 3}})
+		c.step(s, g, []span{{0, 130, 215}, {2, 0, 49}, {1, 3, 4}})
+		c.step(s, g, []span{{1, 4, 9}, {0, 215, 309}})
+		c.step(s, g, []span{{0, 309, 310}, {2, 49, 50}})
+		list = append(list, s)
 	}
 	// One sequence that is longer than all warps' first chunks.
 	long := attention{heads: 2, kv: 1, kd: 32, vd: 32, dtype: tensor.BF16}

@@ -7,6 +7,7 @@ import (
 	"unsafe"
 
 	"github.com/metrale/metrale/internal/kernel"
+	"github.com/metrale/metrale/internal/plan"
 	"github.com/metrale/metrale/internal/tensor"
 )
 
@@ -14,7 +15,8 @@ import (
 var mapTypes = map[tensor.DType]uintptr{tensor.U8: 0, tensor.I32: 3, tensor.F16: 6, tensor.F32: 7, tensor.BF16: 9, tensor.E4M3: 0, tensor.E5M2: 0}
 
 // tensorMap encodes a tensor map over an argument as it lies: its axes, innermost last and contiguous, and a box of the same
-// rank. What lies outside reads as zeros. The argument is plain (no blocks of several values), its rows a multiple of 16 bytes.
+// rank; the pages of a state and their tokens are one axis. What lies outside reads as zeros. The argument is plain (no blocks of
+// several values), its rows a multiple of 16 bytes.
 func (b *binding) tensorMap(p kernel.LaunchParam, at unsafe.Pointer) error {
 	a := b.args[p.Arg]
 	if a == nil {
@@ -22,7 +24,12 @@ func (b *binding) tensorMap(p kernel.LaunchParam, at unsafe.Pointer) error {
 	}
 	elems, bytes := a.DType.Block()
 	number, ok := mapTypes[a.DType]
-	rank := len(a.Axes)
+	axes := a.Axes
+	if rank := len(p.Box); b.k.Arg(p.Arg).Kind == kernel.StateArg && len(axes) > rank {
+		outer := axes[:len(axes)-rank+1]
+		axes = append(plan.Axes{{Name: "slots", Size: outer.Shape().Elems()}}, axes[len(outer):]...)
+	}
+	rank := len(axes)
 	if !ok || elems != 1 || rank < 1 || rank > 5 || rank != len(p.Box) {
 		return fmt.Errorf("no tensor map of rank %d with a box of rank %d over %v", rank, len(p.Box), a.DType)
 	}
@@ -32,13 +39,13 @@ func (b *binding) tensorMap(p kernel.LaunchParam, at unsafe.Pointer) error {
 	})
 	stride := uint64(bytes)
 	for i := range rank {
-		size := a.Axes[rank-1-i].Size
+		size := axes[rank-1-i].Size
 		box, err := tensor.Eval(p.Box[rank-1-i], b.env.Sizes)
 		if err != nil {
 			return err
 		}
 		if box < 1 || box > 256 || i == 0 && p.Swizzle > 0 && box*int64(bytes) > int64(p.Swizzle) {
-			return fmt.Errorf("a box of %d along %s with a swizzle of %d bytes", box, a.Axes[rank-1-i].Name, p.Swizzle)
+			return fmt.Errorf("a box of %d along %s with a swizzle of %d bytes", box, axes[rank-1-i].Name, p.Swizzle)
 		}
 		m.dim[i], m.box[i], m.step[i] = uint64(size), uint32(box), 1
 		stride *= uint64(size)

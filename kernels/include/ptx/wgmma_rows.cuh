@@ -22,9 +22,6 @@ __device__ __forceinline__ uint64_t wgmma_columns(uint32_t shared_address, uint3
 }
 constexpr uint64_t kWgmmaColumnsStep = 128;  // added to a description: the next 16 of k
 
-// named_barrier_arrive comes to a barrier of some threads without waiting.
-__device__ __forceinline__ void named_barrier_arrive(int id, int threads) { asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
-
 // fence_shared_for_async makes this thread's writes to shared memory known to the tensor cores and the copy engine; a barrier of the
 // threads follows.
 __device__ __forceinline__ void fence_shared_for_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }

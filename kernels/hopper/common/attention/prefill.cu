@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Family attention, many rows: causal grouped-query attention over bf16 pages. Needs a GPU of sm_90a.
+// Family attention, many rows: causal grouped-query attention over bf16 pages. It needs a GPU: wgmma and tensor maps
+// have no twin on the host.
 //
 // A tile is some rows of one sequence, times the query heads of one KV head: 128 queries, the heads of a row together. Blocks stay,
 // and take one (tile, KV head) after the other, those with the longest contexts first:
@@ -23,7 +24,7 @@
 
 namespace {
 
-constexpr int kTile = 128, kThreads = 384, kStages = 2, kMaxSeqs = 1024, kPage = 16;
+constexpr int kTile = 128, kThreads = 384, kStages = 2, kMaxSeqs = 1024, kPage = 16, kNone = -1, kOutside = -kPage;
 constexpr float kLog2e = 1.4426950408889634f;
 
 template <int HD>
@@ -58,7 +59,7 @@ struct Args {
 struct Item {
   int row, rows, kv, seq;
   int lo, hi;       // positions of the first and the last row
-  int start, keys;  // first key, tiles of keys
+  int first, start, keys;  // first key that a row sees, first key of a tile, tiles of keys
 };
 
 // Walk gives a block its items. Every second round goes backwards, so that no block always has the longest of a round.
@@ -85,8 +86,8 @@ struct Walk {
     t.row = a.cu_rows[low] + (tile - first[low]) * per;
     t.rows = min(per, a.cu_rows[low + 1] - t.row);
     t.lo = a.positions[t.row], t.hi = a.positions[t.row + t.rows - 1];
-    const int from = a.window > 0 ? max(0, t.lo - a.window + 1) / keys : 0;
-    t.start = from * keys, t.keys = t.hi / keys + 1 - from;
+    t.first = a.window > 0 ? max(0, t.lo - a.window + 1) : 0;
+    t.start = t.first / keys * keys, t.keys = t.hi / keys + 1 - t.first / keys;
     return true;
   }
 };
@@ -99,34 +100,36 @@ struct Turn {
   __device__ __forceinline__ uint32_t empty() const { return full() ^ 1; }
 };
 
-// copy brings all keys and values of this block's items, by one warp: a lane has a page's 64 columns.
+// copy brings all keys and values of this block's items, by one warp: a lane has a page's 64 columns. Pages that no row sees may be
+// gone: zeros stand for them, as for all that lies outside a tensor map.
 template <int HD>
 __device__ __forceinline__ void copy(Shared<HD>& s, const Args& a, const ptx::tensor_map& k, const ptx::tensor_map& v) {
   constexpr int Keys = kKeys<HD>, Pages = Keys / kPage;
   const int lane = threadIdx.x % 32, page = lane % Pages, block = lane / Pages;
   Walk walk(a, s.first);
   Item t;
-  int at = 0, slot = -1, bytes = 0, column = 0;  // of the last tile of keys, whose values follow one later
+  int at = 0, slot = kNone, bytes = 0, column = 0;  // of the last tile of keys, whose values follow one later
   const auto values = [&](Turn turn) {
     uint64_t* full = &s.v_full[turn.stage()];
     ptx::mbarrier_wait(&s.v_empty[turn.stage()], turn.empty());
     if (lane == 0) ptx::mbarrier_expect(full, bytes);
     __syncwarp();
-    if (slot >= 0) ptx::tensor_copy(s.v[turn.stage()].block[block] + page * kPage * 64, &v, column, slot, full);
+    if (slot != kNone) ptx::tensor_copy(s.v[turn.stage()].block[block] + page * kPage * 64, &v, column, slot, full);
   };
   while (walk.next(t, Keys)) {
     const int32_t* table = a.block_table + int64_t(t.seq) * a.pages;
     for (int j = 0; j < t.keys; j++, at++) {
       const int start = t.start + j * Keys, position = start + page * kPage;
-      int place = -1;
-      if (block < HD / 64 && position <= t.hi) place = table[position / a.page_size] * a.page_size + position % a.page_size;
+      int place = kNone;
+      if (block < HD / 64 && position <= t.hi)
+        place = position + kPage <= t.first ? kOutside : table[position / a.page_size] * a.page_size + position % a.page_size;
       const Turn turn{at};
       uint64_t* full = &s.k_full[turn.stage()];
       const int have = min(Pages, (t.hi - start) / kPage + 1) * kPage * HD * 2, col = t.kv * HD + block * 64;
       ptx::mbarrier_wait(&s.k_empty[turn.stage()], turn.empty());
       if (lane == 0) ptx::mbarrier_expect(full, have);
       __syncwarp();
-      if (place >= 0) ptx::tensor_copy(s.k[turn.stage()].block[block] + page * kPage * 64, &k, col, place, full);
+      if (place != kNone) ptx::tensor_copy(s.k[turn.stage()].block[block] + page * kPage * 64, &k, col, place, full);
       if (at > 0) values({at - 1});
       slot = place, bytes = have, column = col;
     }
@@ -161,8 +164,8 @@ __device__ __forceinline__ void softmax(float (&s)[N], float c, float (&top)[2],
   }
 }
 
-// attend runs the items of this block for 64 queries. Turns makes the two groups multiply in turn.
-template <int HD, bool Turns>
+// attend runs the items of this block for 64 queries.
+template <int HD>
 __device__ __forceinline__ void attend(Shared<HD>& s, const Args& a) {
   constexpr int Keys = kKeys<HD>, Chunks = HD / 8, Rows = 32 / Chunks;  // 16 bytes of q; rows that a warp loads at a time
   const int group = threadIdx.x / 128 - 1, thread = threadIdx.x % 128, warp = thread / 32, lane = thread % 32, g = lane / 4, t4 = lane % 4;
@@ -177,13 +180,6 @@ __device__ __forceinline__ void attend(Shared<HD>& s, const Args& a) {
   float scores[Keys / 2], o[HD / 2];
   const auto free = [&](uint64_t* empty) {
     if (lane == 0) ptx::mbarrier_arrive(empty);
-  };
-  const auto begin = [&]() {
-    if constexpr (Turns) ptx::named_barrier(3 + group, 256);
-    ptx::wgmma_begin();
-  };
-  const auto end = [&]() {
-    if constexpr (Turns) ptx::named_barrier_arrive(4 - group, 256);
   };
   const auto multiply_keys = [&](int stage) {
     const uint64_t k = ptx::wgmma_operand(ptx::shared_address(&s.k[stage]));
@@ -202,7 +198,6 @@ __device__ __forceinline__ void attend(Shared<HD>& s, const Args& a) {
     ptx::wgmma_commit();
   };
 
-  if (Turns && group == 1) ptx::named_barrier_arrive(3, 256);  // group 0 is first
   while (walk.next(t, Keys)) {
     // Queries, rounded to bf16; what is no query is 0.
     ptx::named_barrier(1 + group, 128);  // the last ones are read
@@ -252,9 +247,8 @@ __device__ __forceinline__ void attend(Shared<HD>& s, const Args& a) {
     };
 
     ptx::mbarrier_wait(&s.k_full[Turn{at}.stage()], Turn{at}.full());
-    begin();
+    ptx::wgmma_begin();
     multiply_keys(Turn{at}.stage());
-    end();
     ptx::wgmma_wait<0>();
     ptx::wgmma_hold(scores);
     free(&s.k_empty[Turn{at}.stage()]);
@@ -264,10 +258,9 @@ __device__ __forceinline__ void attend(Shared<HD>& s, const Args& a) {
       const Turn values{at}, keys{++at};
       ptx::mbarrier_wait(&s.k_full[keys.stage()], keys.full());
       ptx::mbarrier_wait(&s.v_full[values.stage()], values.full());
-      begin();
+      ptx::wgmma_begin();
       multiply_keys(keys.stage());
       multiply_values(values.stage());
-      end();
       ptx::wgmma_wait<1>();
       ptx::wgmma_hold(scores);
       free(&s.k_empty[keys.stage()]);
@@ -314,7 +307,7 @@ __device__ __forceinline__ void attend(Shared<HD>& s, const Args& a) {
   }
 }
 
-template <int HD, bool Turns>
+template <int HD>
 __device__ __forceinline__ void run(const Args& a, const ptx::tensor_map& k, const ptx::tensor_map& v) {
   extern __shared__ unsigned char raw[];
   auto& s = *reinterpret_cast<Shared<HD>*>(raw + (-ptx::shared_address(raw) & 1023));
@@ -351,28 +344,29 @@ __device__ __forceinline__ void run(const Args& a, const ptx::tensor_map& k, con
     if (threadIdx.x < 32) copy<HD>(s, a, k, v);
   } else {
     ptx::take_registers<232>();
-    attend<HD, Turns>(s, a);
+    attend<HD>(s, a);
   }
 }
 
 }  // namespace
 
-// Grid: any, best one block a multiprocessor; 384 threads; kSharedBytes.
-#define ATTENTION(NAME, HD, TURNS)                                                                                    \
-  extern "C" __global__ void __launch_bounds__(kThreads, 1)                                                           \
-      NAME(const int32_t* __restrict__ head,                     /* rows, seqs, … of this step */                     \
-           const float* __restrict__ q,                          /* [rows, heads*HD] */                               \
-           const float* __restrict__ sinks,                      /* [heads], or null */                               \
-           const __grid_constant__ ptx::tensor_map k,            /* [slots, kv_heads*HD] bf16, boxes of 16 × 64 */    \
-           const __grid_constant__ ptx::tensor_map v,            /* the same */                                       \
-           const int32_t* __restrict__ positions,                /* [rows] */                                         \
-           const int32_t* __restrict__ cu_rows,                  /* [seqs+1] */                                       \
-           const int32_t* __restrict__ block_table,              /* [seqs, pages] */                                  \
-           float* __restrict__ y,                                /* [rows, heads*HD] */                               \
-           int32_t heads, int32_t kv_heads, float scale, int32_t window, float softcap, int32_t page_size, int32_t pages) { \
-    run<HD, TURNS>({head, q, sinks, positions, cu_rows, block_table, y, heads, kv_heads, scale, window, softcap, page_size, pages}, k, v); \
+// Grid: any, best one block a multiprocessor; 384 threads; kSharedBytes. At most 1024 sequences, groups of at most 128 heads, pages of a
+// multiple of 16 tokens.
+#define ATTENTION(HD)                                                                                                            \
+  extern "C" __global__ void __launch_bounds__(kThreads, 1) attention_prefill_##HD(                                              \
+      const int32_t* __restrict__ head,                     /* rows, seqs, … of this step */                                     \
+      const float* __restrict__ q,                          /* [rows, heads*HD] */                                               \
+      const float* __restrict__ sinks,                      /* [heads], or null */                                               \
+      const __grid_constant__ ptx::tensor_map k,            /* [slots, kv_heads*HD] bf16, boxes of 16 × 64 */                    \
+      const __grid_constant__ ptx::tensor_map v,            /* the same */                                                       \
+      const int32_t* __restrict__ positions,                /* [rows] */                                                         \
+      const int32_t* __restrict__ cu_rows,                  /* [seqs+1] */                                                       \
+      const int32_t* __restrict__ block_table,              /* [seqs, pages] */                                                  \
+      float* __restrict__ y,                                /* [rows, heads*HD] */                                               \
+      int32_t heads, int32_t kv_heads, float scale, int32_t window, float softcap, int32_t page_size, int32_t pages) {           \
+    run<HD>({head, q, sinks, positions, cu_rows, block_table, y, heads, kv_heads, scale, window, softcap, page_size, pages}, k, v); \
   }
 
-ATTENTION(attention_prefill_64, 64, true)
-ATTENTION(attention_prefill_128, 128, true)
-ATTENTION(attention_prefill_256, 256, true)
+ATTENTION(64)
+ATTENTION(128)
+ATTENTION(256)
