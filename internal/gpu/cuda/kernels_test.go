@@ -60,6 +60,23 @@ func TestKernels(t *testing.T) {
 	t.Logf("%s\n%s", gpu.dev.Info().Name, table.String())
 }
 
+// TestEveryKernelHasAStory: each kernel of the CUDA classes that has a reference takes all steps of some story.
+func TestEveryKernelHasAStory(t *testing.T) {
+	tree, err := kernel.Load(kernels.FS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := stories()
+	for _, class := range []string{"cuda", "hopper"} {
+		m := machine{class: tree.Classes[class]}
+		for name, k := range m.class.Kernels {
+			if k.Reference != "" && !slices.ContainsFunc(all[k.Reference], func(s *story) bool { return m.plays(s, k) }) {
+				t.Errorf("class %s: no story fits kernel %s", class, name)
+			}
+		}
+	}
+}
+
 // TestThePortableClassComputesEveryOp: what the reference rules of the CPU lower, those of portable CUDA lower too.
 func TestThePortableClassComputesEveryOp(t *testing.T) {
 	lib, err := circuit.LoadLibrary(kernels.FS)
@@ -202,9 +219,8 @@ func TestRowsDoNotMeet(t *testing.T) {
 		for _, s := range all[k.Reference] {
 			last := s.steps[len(s.steps)-1]
 			n := last.counts[plan.Rows]
-			recurrent := slices.ContainsFunc(last.arrays, func(a *array) bool { return a.param == "cu_rows" })
 			gathers := slices.ContainsFunc(last.arrays, func(a *array) bool { return a.axes[0].Name == plan.Outs })
-			if n < 2 || recurrent || gathers || !gpu.plays(s, k) {
+			if n < 2 || k.Arg("cu_rows") != nil || gathers || !gpu.plays(s, k) {
 				continue
 			}
 			got := gpu.run(t, s, k)[len(s.steps)-1]
@@ -258,8 +274,8 @@ func TestRowsDoNotMeetInTiles(t *testing.T) {
 		for _, s := range all[k.Reference] {
 			last := s.steps[len(s.steps)-1]
 			n := last.counts[plan.Rows]
-			recurrent := slices.ContainsFunc(last.arrays, func(a *array) bool { return a.param == "cu_rows" || a.axes[0].Name == plan.Outs })
-			if n < 2 || recurrent || !gpu.plays(s, k) {
+			gathers := slices.ContainsFunc(last.arrays, func(a *array) bool { return a.axes[0].Name == plan.Outs })
+			if n < 2 || k.Arg("cu_rows") != nil || gathers || !gpu.plays(s, k) {
 				continue
 			}
 			got := gpu.run(t, s, k)[len(s.steps)-1]
