@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Checks and times Hopper's kernels of 1 to 8 rows; README.md says how to build and read it.
 //
-//	bench [check] [time] [chain] [stages=N] [model=I] [batches=1,2,4,8] [context=N]
+//	bench [check] [tune] [tune_rows] [time] [chain] [model=I] [batches=1,2,4,8] [context=N]
 
 #include "chain.cuh"
 
@@ -10,36 +10,91 @@ namespace timing {
 // Enough copies of what a launch reads that none is in L2 when its turn comes.
 inline int copies_of(double bytes) { return std::max(2, std::min(400, int(600e6 / bytes) + 1)); }
 
-inline void linear(const char* what, int R, int K, std::vector<int> N, int kind) {  // 0 linear_n 1 norm_linear_n 2 linear_add 3 norm_glu 4 logits
-  const int total = [&] { int s = 0; for (int n : N) s += n; return s; }();
-  const double bytes = 2.0 * total * K;
-  const int copies = copies_of(bytes);
-  check::Host st = check::step_of(std::vector<int>(R, 1), std::vector<int>(R, 5));
-  const uint16_t* w = rig::weights(size_t(copies) * total * K, 1, check::scale_of(K));
-  const float* x = rig::upload(rig::normals(size_t(R) * K, 2));
-  const float* norm = rig::upload(check::ones_about(K, 3, 0));
-  float* y = rig::device<float>(size_t(R) * total, 0);
-  auto step = [&](int i) {
-    const uint16_t* p = w + size_t(i % copies) * total * K;
-    ops::Stack s;
-    float* at = y;
-    for (size_t j = 0; j < N.size(); j++) s.n[j] = N[j], s.w[j] = p, s.y[j] = at, p += size_t(N[j]) * K, at += size_t(R) * N[j];
-    if (kind == 0) ops::linear_n(st.device.head, x, s, K);
-    if (kind == 1) ops::norm_linear_n(st.device.head, x, norm, s, K, 1e-6f, 0);
-    if (kind == 2) ops::linear_add(st.device.head, x, s.w[0], nullptr, y, N[0], K);
-    if (kind == 3) ops::norm_glu(st.device.head, x, norm, s.w[0], s.w[1], y, N[0], K, 1e-6f, 0);
-    if (kind == 4) ops::logits(st.device, x, norm, s.w[0], y, N[0], K, 1e-6f, 0);
-  };
-  const int n = std::max(copies, 20);
-  char name[128];
+// Linear is one linear-like launch with weights to rotate among.
+struct Linear {
+  std::string name;
+  const char* kernel;  // of variants
+  int R, K, total;
+  std::vector<int> N;
+  double bytes;
+  std::function<void(int)> step;
+  int launches;
+
+  Linear(const char* what, const char* kernel, int R, int K, std::vector<int> N) : kernel(kernel), R(R), K(K), N(N) {
+    total = 0;
+    for (int n : N) total += n;
+    bytes = 2.0 * total * K;
+    char text[96];
+    snprintf(text, sizeof text, "%s R=%d N=%d K=%d", what, R, total, K);
+    name = text;
+    const int copies = copies_of(bytes), total = this->total;
+    check::Host st = check::step_of(std::vector<int>(R, 1), std::vector<int>(R, 5));
+    const uint16_t* w = rig::weights(size_t(copies) * total * K, 1, check::scale_of(K));
+    const float* x = rig::upload(rig::normals(size_t(R) * K, 2));
+    const float* norm = rig::upload(check::ones_about(K, 3, 0));
+    float* y = rig::device<float>(size_t(R) * total, 0);
+    const std::string k = kernel;
+    step = [=](int i) {
+      const uint16_t* p = w + size_t(i % copies) * total * K;
+      ops::Stack s;
+      float* at = y;
+      for (size_t j = 0; j < N.size(); j++) s.n[j] = N[j], s.w[j] = p, s.y[j] = at, p += size_t(N[j]) * K, at += size_t(R) * N[j];
+      if (k == "norm_n" || k == "conv") ops::norm_linear_n(st.device.head, x, norm, s, K, 1e-6f, 0);
+      if (k == "add") ops::linear_add(st.device.head, x, s.w[0], nullptr, y, N[0], K);
+      if (k == "glu") ops::norm_glu(st.device.head, x, norm, s.w[0], s.w[1], y, N[0], K, 1e-6f, 0);
+      if (k == "outs") ops::logits(st.device, x, norm, s.w[0], y, N[0], K, 1e-6f, 0);
+    };
+    launches = std::max(copies, 20);
+  }
+  ~Linear() { rig::release(); }
+  double measure(int replays = 9) const { return rig::time_graph(launches, step, replays); }
+};
+
+inline void linear(const char* what, const char* kernel, int R, int K, std::vector<int> N) {
+  const Linear l(what, kernel, R, K, N);
   for (bool p : {true, false}) {
     rig::pdl = p;
-    const double us = rig::time_graph(n, step);
-    snprintf(name, sizeof name, "%s R=%d N=%d K=%d%s", what, R, total, K, p ? "" : " serial");
-    rig::report(name, us, bytes);
+    rig::report((l.name + (p ? "" : " serial")).c_str(), l.measure(20), l.bytes);
   }
   rig::pdl = true;
-  rig::release();
+}
+
+// choices are the cuts worth trying.
+inline std::vector<variants::Choice> choices(bool windowed) {
+  std::vector<variants::Choice> v;
+  for (size_t s = 0; s < variants::all().size(); s++)
+    for (int per = 0; per <= variants::all()[s].resident; per++)
+      for (int w = 0; w <= (windowed && per == 1); w++) v.push_back({int(s), per, w > 0});
+  return v;
+}
+inline std::string text(const variants::Choice& c) {
+  return std::string(variants::all()[c.set].name) + " grid " + (c.per_sm ? std::to_string(c.per_sm) : "tiles") + (c.window ? " window" : "");
+}
+
+// best tries cuts of a launch, prints the better ones and returns the best.
+inline variants::Choice best(const std::string& name, const std::vector<variants::Choice>& list, double bytes,
+                             const std::function<double()>& measure) {
+  std::vector<std::pair<double, variants::Choice>> all;
+  variants::forced = true;
+  for (const auto& c : list) {
+    variants::force = c;
+    const double us = measure();
+    all.push_back({us, c});
+    printf("tune  %-34s %-30s %8.2f us %6.0f GB/s %5.1f%%\n", name.c_str(), text(c).c_str(), us, bytes / us * 1e-3, 100 * bytes / us * 1e-3 / rig::sweep);
+  }
+  variants::forced = false;
+  std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  for (size_t i = 0; i < std::min<size_t>(3, all.size()); i++)
+    printf("best  %-34s %-30s %8.2f us %6.0f GB/s %5.1f%%\n", name.c_str(), text(all[i].second).c_str(), all[i].first, bytes / all[i].first * 1e-3,
+           100 * bytes / all[i].first * 1e-3 / rig::sweep);
+  fflush(stdout);
+  return all[0].second;
+}
+
+inline void tune(const char* what, const char* kernel, int R, int K, std::vector<int> N) {
+  const Linear l(what, kernel, R, K, N);
+  const auto c = best(l.name, choices(std::string(kernel) == "add"), l.bytes, [&] { return l.measure(); });
+  if (R == 1) variants::chosen[variants::Key(kernel, l.total, K)] = c;
 }
 
 inline void attention(const char* what, std::vector<int> context, const ops::Heads& h, bool qk_norm) {
@@ -68,7 +123,7 @@ inline void attention(const char* what, std::vector<int> context, const ops::Hea
   rig::release();
 }
 
-inline void moe(int R, int E, int I, int S, int H, int k) {
+inline void moe(int R, int E, int I, int S, int H, int k, bool tune = false) {
   check::Host st = check::step_of(std::vector<int>(R, 1), std::vector<int>(R, 5));
   const int layers = 6;
   std::vector<ops::Moe> m;
@@ -79,7 +134,8 @@ inline void moe(int R, int E, int I, int S, int H, int k) {
                  S ? mat(S, H) : nullptr, S ? mat(H, S) : nullptr, norm, E, I, S, H, k});
   }
   const float* x = rig::upload(rig::normals(size_t(R) * H, 2));
-  float *h = rig::device<float>(size_t(R) * H), *w = rig::device<float>(R * k), *scale = rig::device<float>(R), *y = rig::device<float>(size_t(R) * H, 0);
+  float *h = rig::device<float>(size_t(R) * H), *w = rig::device<float>(R * k), *scale = rig::device<float>(R), *y = rig::device<float>(size_t(R) * H, 0),
+        *hid = rig::device<float>(size_t(R) * (k * I + S), 0);
   // Other experts in each launch, so that none is in L2: ids by hash.
   const int turns = 24;
   std::vector<int32_t> ids;
@@ -97,14 +153,32 @@ inline void moe(int R, int E, int I, int S, int H, int k) {
   int32_t* out = rig::device<int32_t>(R * k);
   const float* dw = rig::upload(std::vector<float>(R * k, 1.0f / k));
   OK(cudaMemset(scale, 0, R * 4));
+  const double read = bytes;
   char name[96];
+  OK(cudaMemset(h, 0x3c, size_t(R) * H * 4));  // 0.0115 everywhere
+  auto measure = [&](int which, int replays) {
+    ops::expert_launches = which;
+    const double us = rig::time_graph(turns, [&](int i) {
+      ops::experts_add(st.device.head, h, di + size_t(i) * R * k, dw, S ? scale : nullptr, m[i % layers], hid, y);
+    }, replays);
+    ops::expert_launches = 3;
+    return us;
+  };
+  if (tune) {
+    snprintf(name, sizeof name, "hidden R=%d E=%d", R, E);
+    const auto c = best(name, choices(false), read * 2 / 3, [&] { return measure(1, 9); });
+    snprintf(name, sizeof name, "down R=%d E=%d", R, E);
+    const auto d = best(name, choices(false), read / 3, [&] { return measure(2, 9); });
+    if (R == 1) variants::chosen[variants::Key("hidden", I, H)] = c, variants::chosen[variants::Key("down", H, I)] = d;
+    rig::release();
+    return;
+  }
+  snprintf(name, sizeof name, "experts R=%d E=%d I=%d S=%d", R, E, I, S);
+  rig::report(name, measure(3, 20), read);
+  rig::report("  hidden", measure(1, 20), read * 2 / 3);
+  rig::report("  down", measure(2, 20), read / 3);
   snprintf(name, sizeof name, "router R=%d E=%d", R, E);
   rig::report(name, rig::time_graph(60, [&](int i) { ops::router(st.device.head, x, m[i % layers], h, out, w, scale, 1e-6f, 0); }), 2.0 * (E + (S > 0)) * H);
-  OK(cudaMemset(h, 0x3c, size_t(R) * H * 4));  // 0.0115 everywhere
-  snprintf(name, sizeof name, "experts R=%d E=%d I=%d S=%d", R, E, I, S);
-  rig::report(name, rig::time_graph(turns, [&](int i) {
-                ops::experts_add(st.device.head, h, di + size_t(i) * R * k, dw, S ? scale : nullptr, m[i % layers], y);
-              }), bytes);
   rig::release();
 }
 
@@ -134,22 +208,47 @@ inline void launches() {
   rig::pdl = true;
 }
 
+inline void tune_all() {
+  tune("o", "add", 1, 4096, {2048});
+  tune("llama o", "add", 1, 4096, {4096});
+  tune("llama down", "add", 1, 14336, {4096});
+  tune("llama qkv", "norm_n", 1, 4096, {4096, 1024, 1024});
+  tune("llama gate up", "glu", 1, 4096, {14336, 14336});
+  tune("qwen qkv", "norm_n", 1, 2048, {4096, 512, 512});
+  tune("qwen3.5 qkv", "norm_n", 1, 2048, {8192, 512, 512});
+  tune("gdn in", "conv", 1, 2048, {8192, 4096, 32, 32});
+  tune("llama logits", "outs", 1, 4096, {128256});
+  tune("qwen logits", "outs", 1, 2048, {151936});
+  variants::chosen[variants::Key("outs", 248320, 2048)] = variants::chosen[variants::Key("outs", 151936, 2048)];
+  moe(1, 128, 768, 0, 2048, 8, true);
+  moe(1, 256, 512, 512, 2048, 8, true);
+}
+inline void tune_rows() {
+  for (int R : {4, 8}) {
+    tune("llama down", "add", R, 14336, {4096});
+    tune("llama qkv", "norm_n", R, 4096, {4096, 1024, 1024});
+    tune("llama gate up", "glu", R, 4096, {14336, 14336});
+    moe(R, 128, 768, 0, 2048, 8, true);
+  }
+}
+
 inline void all() {
   launches();
-  linear("o", 1, 4096, {2048}, 2);
-  linear("llama o", 1, 4096, {4096}, 2);
-  linear("llama down", 1, 14336, {4096}, 2);
-  linear("llama qkv", 1, 4096, {4096, 1024, 1024}, 1);
-  linear("llama gate up", 1, 4096, {14336, 14336}, 3);
-  linear("qwen qkv", 1, 2048, {4096, 512, 512}, 1);
-  linear("gdn in", 1, 2048, {8192, 4096, 32, 32}, 1);
-  linear("llama logits", 1, 4096, {128256}, 4);
-  linear("qwen logits", 1, 2048, {151936}, 4);
+  linear("o", "add", 1, 4096, {2048});
+  linear("llama o", "add", 1, 4096, {4096});
+  linear("llama down", "add", 1, 14336, {4096});
+  linear("llama qkv", "norm_n", 1, 4096, {4096, 1024, 1024});
+  linear("llama gate up", "glu", 1, 4096, {14336, 14336});
+  linear("qwen qkv", "norm_n", 1, 2048, {4096, 512, 512});
+  linear("gdn in", "conv", 1, 2048, {8192, 4096, 32, 32});
+  linear("llama logits", "outs", 1, 4096, {128256});
+  linear("qwen logits", "outs", 1, 2048, {151936});
   for (int R : {2, 4, 8}) {
-    linear("llama down", R, 14336, {4096}, 2);
-    linear("llama qkv", R, 4096, {4096, 1024, 1024}, 1);
-    linear("llama gate up", R, 4096, {14336, 14336}, 3);
-    linear("qwen logits", R, 2048, {151936}, 4);
+    linear("llama o", "add", R, 4096, {4096});
+    linear("llama down", "add", R, 14336, {4096});
+    linear("llama qkv", "norm_n", R, 4096, {4096, 1024, 1024});
+    linear("llama gate up", "glu", R, 4096, {14336, 14336});
+    linear("qwen logits", "outs", R, 2048, {151936});
   }
   const ops::Heads llama{32, 8, 128, 128, 0}, qwen{32, 4, 128, 128, 0}, gated{16, 2, 256, 64, 1};
   for (int c : {128, 1024, 8192, 32768}) {
@@ -177,7 +276,7 @@ int main(int argc, char** argv) {
   OK(cudaGetDeviceProperties(&prop, 0));
   OK(cudaStreamCreate(&rig::stream));  // in step with the default stream, which copies use
   rig::sms = prop.multiProcessorCount;
-  bool do_check = argc < 2, do_time = argc < 2, do_chain = argc < 2;
+  bool do_check = argc < 2, do_time = argc < 2, do_chain = argc < 2, do_tune = false, do_tune_rows = false;
   int context = 128, model = -1;
   std::vector<int> batches = {1, 2, 4, 8};
   for (int i = 1; i < argc; i++) {
@@ -185,7 +284,8 @@ int main(int argc, char** argv) {
     if (a == "check") do_check = true;
     if (a == "time") do_time = true;
     if (a == "chain") do_chain = true;
-    if (a.rfind("stages=", 0) == 0) rig::stages = atoi(a.c_str() + 7);
+    if (a == "tune") do_tune = true;
+    if (a == "tune_rows") do_tune_rows = true;
     if (a.rfind("model=", 0) == 0) model = atoi(a.c_str() + 6);
     if (a.rfind("context=", 0) == 0) context = atoi(a.c_str() + 8);
     if (a.rfind("batches=", 0) == 0) {
@@ -193,9 +293,11 @@ int main(int argc, char** argv) {
       for (const char* p = a.c_str() + 8; *p; p += strcspn(p, ","), p += *p == ',') batches.push_back(atoi(p));
     }
   }
-  printf("%s, %d multiprocessors, L2 %d MiB, stages %d\n", prop.name, rig::sms, prop.l2CacheSize >> 20, rig::stages);
+  printf("%s, %d multiprocessors, L2 %d MiB\n", prop.name, rig::sms, prop.l2CacheSize >> 20);
   rig::measure_sweep();
   if (do_check) check::all();
+  if (do_tune) timing::tune_all();
+  if (do_tune_rows) timing::tune_rows();
   if (do_time) timing::all();
   if (do_chain)
     for (int i = 0; i < 3; i++)

@@ -42,7 +42,7 @@ struct Chain {
   std::vector<Layer> layers;
   const uint16_t *embed, *head;
   const float *norm, *qn, *kn;
-  float *x, *y[4], *o, *h, *w, *scale, *act, *angles, *logits;
+  float *x, *y[4], *o, *h, *w, *scale, *hid, *act, *angles, *logits;
   int32_t *ids, *token, *tokens;
   int launches = 0;
   double bytes = 0;  // of weights and state that a step reads; experts: as if no two rows shared one
@@ -108,7 +108,7 @@ struct Chain {
     for (int i = 0; i < 4; i++) y[i] = buf(std::max<size_t>(1, widest[i]));
     for (auto& l : layers)
       for (int i = 0; i < 4; i++) l.in.y[i] = y[i];
-    x = buf(H), o = buf(std::max(Q, m.delta.values())), h = buf(H), w = buf(16), scale = buf(1), act = buf(std::max(1, m.inter));
+    x = buf(H), o = buf(std::max(Q, m.delta.values())), h = buf(H), w = buf(16), scale = buf(1), act = buf(std::max(1, m.inter)), hid = buf(m.k * m.moe + m.shared + 1);
     angles = buf(m.attn.rot), logits = buf(m.vocab);
     ids = rig::device<int32_t>(B * 16), token = rig::device<int32_t>(8);
     std::vector<int32_t> t(8);
@@ -139,7 +139,8 @@ struct Chain {
       launches += 2 + attention_on;
       if (m.experts) {
         ops::router(st.device.head, x, a.moe, h, ids, w, scale, eps, p1);
-        ops::experts_add(st.device.head, h, ids, w, m.shared ? scale : nullptr, a.moe, x);
+        ops::experts_add(st.device.head, h, ids, w, m.shared ? scale : nullptr, a.moe, hid, x);
+        launches++;
       } else {
         ops::norm_glu(st.device.head, x, a.norm2, a.gate, a.up, act, m.inter, H, eps, p1);
         ops::linear_add(st.device.head, act, a.down, nullptr, x, H, m.inter);

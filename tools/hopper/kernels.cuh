@@ -2,8 +2,8 @@
 // The kernels as the tree has them, each file in a namespace of its own.
 #pragma once
 
-#include "../../kernels/include/copy/row_stream.cuh"
 #include "../../kernels/include/epilogue/act.cuh"
+#include "../../kernels/include/mma/weight_tiles.cuh"
 
 namespace k_linear {
 #include "../../kernels/hopper/common/linear/rows.cu"

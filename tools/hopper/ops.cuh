@@ -2,14 +2,20 @@
 // Launches of the kernels as their manifests have them.
 #pragma once
 
-#include "kernels.cuh"
-#include "rig.cuh"
+#include "variants.cuh"
 
 namespace ops {
 
-inline size_t ring(int extra = 0) { return sizeof(stream::Shared) + extra + size_t(stream::kStage) * rig::stages; }
+using variants::Choice;
 
-inline rig::Config rows_of(int N, int extra = 0) { return {dim3(std::min(rig::sms, (N + 7) / 8)), stream::kThreads, ring(extra)}; }
+inline int rows = 1;  // of the step: what a manifest knows as the row bucket
+
+inline rig::Config cut(const variants::Set& s, const Choice& c, int units, int K, bool norm) {
+  return {variants::grid(c, units), s.threads, variants::x_bytes(s, c, rows, K, norm)};
+}
+inline rig::Config usual(int N, int K, bool norm) {
+  return {dim3(std::min(rig::sms, (N + 7) / 8)), k_linear::Usual::kThreads, size_t(4) * K * (rows + norm)};
+}
 
 // Stack is up to four matrices of one x.
 struct Stack {
@@ -21,18 +27,26 @@ struct Stack {
 };
 
 inline void linear(const int32_t* head, const float* x, const uint16_t* w, const float* bias, float* y, int N, int K) {
-  rig::launch(k_linear::linear_rows_bf16, rows_of(N), head, x, w, bias, y, N, K);
+  auto c = usual(N, K, false);
+  if (c.shared > 200 * 1024) c.shared = tiles::Window<k_linear::Usual>::kBytes * rows;
+  rig::launch(k_linear::linear_rows_bf16, c, head, x, w, bias, y, N, K);
 }
 inline void linear_add(const int32_t* head, const float* x, const uint16_t* w, const float* bias, float* y, int N, int K) {
-  rig::launch(k_linear::linear_add_rows_bf16, rows_of(N), head, x, w, bias, y, N, K);
+  const auto c = variants::choice("add", N, K);
+  const auto& s = variants::all()[c.set];
+  rig::launch(s.add, cut(s, c, (N + 7) / 8, K, false), head, x, w, bias, y, N, K);
 }
 inline void linear_n(const int32_t* head, const float* x, const Stack& s, int K) {
-  rig::launch(k_linear::linear_n_rows_bf16, rows_of(s.rows()), head, x, s.w[0], s.w[1], s.w[2], s.w[3], s.bias[0], s.bias[1], s.bias[2],
-              s.bias[3], s.y[0], s.y[1], s.y[2], s.y[3], s.n[0], s.n[1], s.n[2], s.n[3], K);
+  auto c = usual(s.rows(), K, false);
+  if (c.shared > 200 * 1024) c.shared = tiles::Window<k_linear::Usual>::kBytes * rows;
+  rig::launch(k_linear::linear_n_rows_bf16, c, head, x, s.w[0], s.w[1], s.w[2], s.w[3], s.bias[0], s.bias[1], s.bias[2], s.bias[3], s.y[0],
+              s.y[1], s.y[2], s.y[3], s.n[0], s.n[1], s.n[2], s.n[3], K);
 }
 inline void norm_linear_n(const int32_t* head, const float* x, const float* norm, const Stack& s, int K, float eps, int plus_one) {
-  rig::launch(k_linear::norm_linear_n_rows_bf16, rows_of(s.rows(), 4 * K), head, x, norm, s.w[0], s.w[1], s.w[2], s.w[3], s.bias[0],
-              s.bias[1], s.bias[2], s.bias[3], s.y[0], s.y[1], s.y[2], s.y[3], s.n[0], s.n[1], s.n[2], s.n[3], K, eps, plus_one);
+  const auto c = variants::choice("norm_n", s.rows(), K);
+  const auto& v = variants::all()[c.set];
+  rig::launch(v.norm_n, cut(v, c, (s.rows() + 7) / 8, K, true), head, x, norm, s.w[0], s.w[1], s.w[2], s.w[3], s.bias[0], s.bias[1],
+              s.bias[2], s.bias[3], s.y[0], s.y[1], s.y[2], s.y[3], s.n[0], s.n[1], s.n[2], s.n[3], K, eps, plus_one);
 }
 
 // meet and scratch are what a plan would give: counters, zero at first, and memory of a launch.
@@ -55,19 +69,24 @@ struct Step {
 
 inline void norm_linear_conv(const Step& st, const float* x, const float* norm, const Stack& s, const float* conv, float* state, int K,
                              float eps, int plus_one) {
-  rig::launch(k_linear::norm_linear_conv_rows_bf16, rows_of(s.rows(), 4 * K), st.head, st.row_seq, st.cu_rows, st.state_slot, st.fresh, x,
-              norm, s.w[0], s.w[1], s.w[2], s.w[3], conv, state, s.y[0], s.y[1], s.y[2], s.y[3], s.n[0], s.n[1], s.n[2], s.n[3], K, eps,
-              plus_one);
+  const auto c = variants::choice("conv", s.rows(), K);
+  const auto& v = variants::all()[c.set];
+  rig::launch(v.conv, cut(v, c, (s.rows() + 7) / 8, K, true), st.head, st.row_seq, st.cu_rows, st.state_slot, st.fresh, x, norm, s.w[0],
+              s.w[1], s.w[2], s.w[3], conv, state, s.y[0], s.y[1], s.y[2], s.y[3], s.n[0], s.n[1], s.n[2], s.n[3], K, eps, plus_one);
 }
 inline void logits(const Step& st, const float* x, const float* norm, const uint16_t* w, float* y, int N, int K, float eps, int plus_one) {
-  rig::launch(k_linear::norm_linear_outs_bf16, rows_of(N, 4 * K), st.head, x, st.out_rows, norm, w, nullptr, y, N, K, eps, plus_one);
+  const auto c = variants::choice("outs", N, K);
+  const auto& v = variants::all()[c.set];
+  rig::launch(v.outs, cut(v, c, (N + 7) / 8, K, true), st.head, x, st.out_rows, norm, w, nullptr, y, N, K, eps, plus_one);
 }
 inline void glu(const int32_t* head, const float* x, const uint16_t* g, const uint16_t* u, float* y, int N, int K) {
-  rig::launch(k_linear::linear_glu_rows_bf16_silu, rows_of(N), head, x, g, u, y, N, K);
+  rig::launch(k_linear::linear_glu_rows_bf16_silu, usual(N, K, false), head, x, g, u, y, N, K);
 }
 inline void norm_glu(const int32_t* head, const float* x, const float* norm, const uint16_t* g, const uint16_t* u, float* y, int N, int K,
                      float eps, int plus_one) {
-  rig::launch(k_linear::norm_linear_glu_rows_bf16_silu, rows_of(N, 4 * K), head, x, norm, g, u, y, N, K, eps, plus_one);
+  const auto c = variants::choice("glu", 2 * N, K);
+  const auto& v = variants::all()[c.set];
+  rig::launch(v.glu, cut(v, c, c.per_sm ? N / 8 : N / 4, K, true), head, x, norm, g, u, y, N, K, eps, plus_one);
 }
 
 struct Moe {
@@ -80,13 +99,22 @@ struct Moe {
 inline void router(const int32_t* head, const float* x, const Moe& m, float* h, int32_t* ids, float* weights, float* scale, float eps,
                    int plus_one) {
   const int cluster = 8;
-  rig::launch(k_router::norm_router_rows_bf16_softmax, rig::Config{dim3(cluster), stream::kThreads, ring(4 * m.H), cluster}, head, x, m.norm,
-              m.gate, m.scale, h, ids, weights, scale, m.E, m.H, m.k, eps, plus_one, 1, 0.0f, 1.0f);
+  rig::launch(k_router::norm_router_rows_bf16_softmax,
+              rig::Config{dim3(cluster), k_router::Usual::kThreads, size_t(4) * m.H * (rows + 1), cluster}, head, x, m.norm, m.gate, m.scale,
+              h, ids, weights, scale, m.E, m.H, m.k, eps, plus_one, 1, 0.0f, 1.0f);
 }
-inline void experts_add(const int32_t* head, const float* h, const int32_t* ids, const float* weights, const float* scale, const Moe& m,
-                        float* y) {
-  rig::launch(k_experts::experts_add_rows_bf16_silu, rig::Config{dim3(rig::sms), stream::kThreads, ring()}, head, h, ids, weights, m.gate_up,
-              m.down, scale, m.sgate, m.sup, m.sdown, y, m.E, m.I, m.S, m.H, m.k, scratch(), meet());
+inline int expert_launches = 3;  // bits: hidden, down
+inline void experts_add(const int32_t* head, const float* x, const int32_t* ids, const float* weights, const float* scale, const Moe& m,
+                        float* h, float* y) {
+  const auto c = variants::choice("hidden", m.I, m.H), d = variants::choice("down", m.H, m.I);
+  const auto &u = variants::all()[c.set], &v = variants::all()[d.set];
+  const int tiles = rows * m.k * m.I / 8 + m.S / 8, outs = (m.H + 15) / 16 * rows;
+  if (expert_launches & 1)
+    rig::launch(u.hidden, rig::Config{variants::grid(c, c.per_sm ? tiles : 2 * tiles), u.threads, size_t(4) * m.H * rows}, head, x, ids,
+                weights, m.gate_up, scale, m.sgate, m.sup, h, m.E, m.I, m.S, m.H, m.k);
+  if (expert_launches & 2)
+    rig::launch(v.down, rig::Config{variants::grid(d, d.per_sm ? outs : 2 * outs), v.threads, size_t(rows > 1 ? 8 : 4) * (m.k * m.I + m.S)},
+                head, ids, h, m.down, m.sdown, y, m.I, m.S, m.H, m.k);
 }
 
 struct Heads {

@@ -32,7 +32,6 @@ namespace rig {
 inline cudaStream_t stream;
 inline int sms = 132;
 inline bool pdl = true;        // of launches that support it
-inline int stages = 5;         // of the weight ring
 inline double sweep = 0;       // GB/s of the read sweep
 inline int failures = 0;
 

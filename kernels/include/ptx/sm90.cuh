@@ -15,16 +15,13 @@ __device__ __forceinline__ uint32_t shared_address(const void* p) { return uint3
 // start_successor lets the next launch come up; wait_for_predecessor returns once all launches before this one are complete and
 // their writes visible. In between, a kernel may only read what was there before the step: weights, constants, the step block,
 // keys and states of earlier steps.
-#ifdef METRALE_LATE_START
-__device__ __forceinline__ void start_successor() {}
-__device__ __forceinline__ void wait_for_predecessor() {
+__device__ __forceinline__ void start_successor() { griddepcontrol_launch_dependents(); }
+__device__ __forceinline__ void wait_for_predecessor() { griddepcontrol_wait(); }
+// For a kernel whose successor reads, before it waits, what the launch before this one wrote.
+__device__ __forceinline__ void wait_for_predecessor_first() {
   griddepcontrol_wait();
   griddepcontrol_launch_dependents();
 }
-#else
-__device__ __forceinline__ void start_successor() { griddepcontrol_launch_dependents(); }
-__device__ __forceinline__ void wait_for_predecessor() { griddepcontrol_wait(); }
-#endif
 
 // ------------------------------------------------------------------------------------------------- barriers in memory
 
@@ -70,12 +67,30 @@ __device__ __forceinline__ void bulk_copy(void* dst, const void* src, uint32_t b
       "l"(src), "r"(bytes), "r"(shared_address(b)), "l"(policy)
       : "memory");
 }
+// The same in pieces of 16 bytes, counted by thread.
+__device__ __forceinline__ void async_copy(void* dst, const void* src) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(dst)), "l"(src) : "memory");
+}
+__device__ __forceinline__ void async_wait() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+// Brings bytes (a multiple of 16, the address too) to L2.
+__device__ __forceinline__ void bulk_prefetch_l2(const void* p, uint32_t bytes) {
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(p), "r"(bytes));
+}
 __device__ __forceinline__ void prefetch_l2(const void* p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }
 
 // What is read once, as the KV cache: not kept in L1. Volatile, so that it stays where the code has it.
 __device__ __forceinline__ uint4 load_stream(const void* p) {
   uint4 v;
   asm volatile("ld.global.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "l"(p));
+  return v;
+}
+
+// Weights: the same, of what no launch writes.
+__device__ __forceinline__ uint4 load_weights(const void* p) {
+  uint4 v;
+  asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0,%1,%2,%3}, [%4];"
                : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
                : "l"(p));
   return v;

@@ -2,46 +2,43 @@
 // Family router, 1 to 8 rows: norm, the linear of the experts' logits (and of the shared expert's scale), softmax and the best
 // k, in one launch of one cluster. The normed rows are written too: the experts read them.
 //
-// Grid: one cluster of up to 8 blocks, which share the experts' weight rows. 256 threads, dynamic shared memory
-// 16832 + 4 H + 17408 per stage. Block 0 gathers the logits in its shared memory and chooses, a warp a row; the others write h.
-// It needs a GPU: mma and clusters have no twin on the host.
+// Grid: one cluster of up to 8 blocks, which share the experts' weight rows. 512 threads, dynamic shared memory 4*H*(rows + 1).
+// Block 0 gathers the logits in its shared memory and chooses, a warp a row; the others write h. Algorithm: mma/weight_tiles.cuh.
+// It needs a GPU: mma has no twin on the host.
 
-#include "../../../include/copy/row_stream.cuh"
+#include "../../../include/mma/weight_tiles.cuh"
 
 namespace {
 
-using stream::kTile;
-using stream::kWindow;
+using tiles::kRows;
+using tiles::kStep;
+using tiles::kTile;
+using Usual = tiles::Point<16, 4, 1, 0>;
 
 constexpr int kMaxLogits = 520;  // experts and the shared expert's scale
-constexpr int kPerLane = 16;     // logits of a lane: up to 512 experts
 
-struct Source : stream::Walk {
+struct Job {
   const uint16_t *gate, *scale;  // [E, H], [1, H] or null
   int lo, hi, E, H;
-  __device__ Source(const uint16_t* gate, const uint16_t* scale, int lo, int hi, int E, int H, int tiles)
-      : Walk{tiles, (H + kWindow - 1) / kWindow}, gate(gate), scale(scale), lo(lo), hi(hi), E(E), H(H) {}
-  __device__ __forceinline__ uint32_t bytes() const { return 2 * min(kWindow, H - w * kWindow); }
-  __device__ __forceinline__ const void* row(int r) const {
-    const int n = lo + t * kTile + r;
-    if (n >= hi) return nullptr;
-    return (n < E ? gate + int64_t(n) * H : scale) + w * kWindow;
+  __device__ __forceinline__ int tiles() const { return (hi - lo + kTile - 1) / kTile; }
+  __device__ __forceinline__ int steps() const { return H / kStep; }
+  __device__ __forceinline__ int run(int) const { return 1 << 30; }
+  __device__ __forceinline__ const uint16_t* row(int tile, int r, int step) const {
+    const int n = min(lo + tile * kTile + r, hi - 1);
+    return (n < E ? gate + int64_t(n) * H : scale) + step * kStep;
   }
 };
 
 struct Out {
-  stream::Shared* s;
+  tiles::Shared<Usual>& s;
   uint32_t first;  // block 0's logits [rows, kMaxLogits]
   int lo, hi, rows, H;
   float eps;
-  __device__ __forceinline__ void begin(int, int) {}
-  __device__ __forceinline__ void emit(int t0, int n) {
-    const int per = n * kTile;
-    for (int at = threadIdx.x; at < per * rows; at += stream::kThreads) {
-      const int col = at / per, tile = at % per / kTile, r = at % kTile, row = lo + (t0 + tile) * kTile + r;
-      if (row < hi)
-        ptx::cluster_store(first + 4 * (col * kMaxLogits + row), stream::total(s, tile, r, col) * stream::norm_factor(s, col, H, eps));
-    }
+  __device__ __forceinline__ void begin(int) {}
+  __device__ __forceinline__ void emit(int tile) {
+    const int col = threadIdx.x / kTile, r = threadIdx.x % kTile, row = lo + tile * kTile + r;
+    if (col < rows && row < hi)
+      ptx::cluster_store(first + 4 * (col * kMaxLogits + row), tiles::total(s, tile, r, col) * tiles::norm_factor(s, col, H, eps));
   }
 };
 
@@ -51,7 +48,8 @@ __device__ __forceinline__ uint32_t key(float x) {
   return u & 0x80000000u ? ~u : u | 0x80000000u;
 }
 
-// choose finds a row's k best by softmax; a warp.
+// choose finds a row's k best by softmax; a warp, kPerLane logits a lane.
+template <int kPerLane>
 __device__ __forceinline__ void choose(const float* logits, int E, int k, int renorm, float renorm_eps, float scale, int32_t* ids,
                                        float* weights) {
   const int lane = threadIdx.x & 31;
@@ -97,7 +95,7 @@ __device__ __forceinline__ void choose(const float* logits, int E, int k, int re
 
 }  // namespace
 
-extern "C" __global__ void __launch_bounds__(stream::kThreads, 1)
+extern "C" __global__ void __launch_bounds__(Usual::kThreads, Usual::B)
     norm_router_rows_bf16_softmax(const int32_t* __restrict__ head,
                                   const float* __restrict__ x,         // [rows, H]
                                   const float* __restrict__ norm,      // [H]
@@ -109,32 +107,37 @@ extern "C" __global__ void __launch_bounds__(stream::kThreads, 1)
                                   float* __restrict__ shared_scale,    // [rows, 1] or null
                                   int32_t E, int32_t H, int32_t k, float eps, int32_t plus_one, int32_t renorm, float renorm_eps,
                                   float weight_scale) {
-  extern __shared__ __align__(128) unsigned char shared[];
-  __shared__ float logits[stream::kRows][kMaxLogits];
-  float* w = reinterpret_cast<float*>(shared + sizeof(stream::Shared));
-  stream::Ring ring = stream::start(shared, 4 * H);
+  extern __shared__ __align__(128) unsigned char memory[];
+  __shared__ float logits[kRows][kMaxLogits];
+  __shared__ tiles::Shared<Usual> s;
+  ptx::start_successor();
   const int all = E + (scale != nullptr), rows = head[0];
-  const stream::Share units((all + 7) / 8);
+  const tiles::Share units((all + 7) / 8);
   // A block without rows of its own takes some again, for the squares of x.
-  const int lo = min(units.lo, (all + 7) / 8 - 1) * 8, hi = min(max(units.hi * 8, lo + 8), all), tiles = (hi - lo + kTile - 1) / kTile;
-  Source src(gate, scale, lo, hi, E, H, tiles);
-  stream::fill_all(ring, src);
-  stream::norm_weights(w, norm, H, plus_one);
-  __syncthreads();
+  const int lo = min(units.lo, (all + 7) / 8 - 1) * 8, hi = min(max(units.hi * 8, lo + 8), all);
+  const Job job{gate, scale, lo, hi, E, H};
+  tiles::Flow<Usual> flow(job);
+  tiles::Near near{{memory, rows}};
+  float* w = reinterpret_cast<float*>(memory + rows * 4 * H);
+  tiles::fetch_const(flow.span, w, norm);
   ptx::cluster_sync();  // block 0 runs, so its memory may be written
   ptx::wait_for_predecessor();
-  Out out{ring.s, ptx::cluster_address(logits, 0), lo, hi, rows, H, eps};
-  stream::multiply_rows<true>(ring, src, out, tiles, rows, x, H, w, nullptr);
+  for (int r = 0; r < rows; r++) near.fetch(flow.span, r, x + int64_t(r) * H);
+  near.split<true>(flow.span, w, plus_one, s.square);
+  Out out{s, ptx::cluster_address(logits, 0), lo, hi, rows, H, eps};
+  rows > kRows / 2 ? tiles::multiply<true>(flow, near, s, job, out) : tiles::multiply<false>(flow, near, s, job, out);
   ptx::cluster_arrive();
   const int others = gridDim.x - 1, rank = ptx::cluster_rank();
   if (rank > 0 || others == 0) {
     const int part = others ? rank - 1 : 0, parts = max(others, 1);
     const int from = int64_t(part) * (H / 4) / parts, to = int64_t(part + 1) * (H / 4) / parts;
     for (int r = 0; r < rows; r++) {
-      const float f = stream::norm_factor(ring.s, r, H, eps);
-      for (int i = from + threadIdx.x; i < to; i += stream::kThreads) {
+      const float f = tiles::norm_factor(s, r, H, eps);
+      for (int i = from + threadIdx.x; i < to; i += Usual::kThreads) {
         const float4 v = ptx::load_l2(reinterpret_cast<const float4*>(x + int64_t(r) * H) + i), u = reinterpret_cast<const float4*>(w)[i];
-        reinterpret_cast<float4*>(h + int64_t(r) * H)[i] = make_float4(f * v.x * u.x, f * v.y * u.y, f * v.z * u.z, f * v.w * u.w);
+        const float one = f * plus_one;
+        reinterpret_cast<float4*>(h + int64_t(r) * H)[i] =
+            make_float4(v.x * (one + f * u.x), v.y * (one + f * u.y), v.z * (one + f * u.z), v.w * (one + f * u.w));
       }
     }
   }
@@ -142,6 +145,10 @@ extern "C" __global__ void __launch_bounds__(stream::kThreads, 1)
   if (rank > 0) return;
   const int r = threadIdx.x / 32;
   if (r >= rows) return;
-  choose(logits[r], E, k, renorm, renorm_eps, weight_scale, ids + r * k, weights + r * k);
+  int32_t* to = ids + r * k;
+  float* weight = weights + r * k;
+  if (E <= 128) choose<4>(logits[r], E, k, renorm, renorm_eps, weight_scale, to, weight);
+  else if (E <= 256) choose<8>(logits[r], E, k, renorm, renorm_eps, weight_scale, to, weight);
+  else choose<16>(logits[r], E, k, renorm, renorm_eps, weight_scale, to, weight);
   if (scale && threadIdx.x % 32 == 0) shared_scale[r] = logits[r][E];
 }

@@ -1,0 +1,331 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// A few rows of x times a matrix whose rows stream into registers: the body of every linear-like kernel of 1 to 8 rows.
+//
+// A block owns consecutive tiles of 16 weight rows. Its warps split K, so a warp reads the same part of each tile:
+//
+//	            warp 0          warp 1        …        a step: 32 values of 16 rows, 1 KiB; lane 4g+t loads 16 bytes of
+//	tile 0   [16 × 32·n]     [16 × 32·n]               row g and of row g+8
+//	tile 1   [16 × 32·n]     …                         a chunk: D steps, each lane's 2·D loads in flight at once;
+//	…                                                  a step's registers are loaded again as soon as they are used
+//
+// The first chunk is loaded before the predecessor launch is waited for, and more is brought to L2, so memory works through the
+// launch boundary. Weights are the a of mma.m16n8k16 (mma/bf16.cuh), rows of x the 8 columns of b: wide, 8 rows, whose low
+// parts take a second mma; else up to 4, and the other columns are their low parts. A warp splits its part of x once, in shared
+// memory, where 128 bytes hold 32 values of a row; halves of odd rows change places, so that neighbours' reads do not collide:
+//
+//	[step][row][high 32 | low 32]
+//
+// Of an x that is too long for that, a warp holds the current chunk and the next (Window).
+//
+// Order of a sum, whatever the number of rows or blocks: per warp, steps rising, 16 values by one mma, x's high part and low part
+// by themselves; high + low; warps in order.
+#pragma once
+
+#include "../ptx/sm90.cuh"
+#include "bf16.cuh"
+
+namespace tiles {
+
+constexpr int kTile = 16;  // weight rows
+constexpr int kRows = 8;   // of x
+constexpr int kStep = 32;  // values of K
+
+// Point is how a launch is cut: warps of a block, steps of a chunk, blocks that registers must allow on a multiprocessor, and
+// tiles after the current one that are brought to L2 ahead of their loads.
+template <int Warps, int Depth, int Blocks, int Ahead>
+struct Point {
+  static constexpr int W = Warps, D = Depth, B = Blocks, A = Ahead, kThreads = 32 * Warps;
+};
+
+template <class P>
+struct Shared {
+  float square[P::W][kRows];
+  float sum[2][P::W][kRows][kTile + 4];  // of even and odd tiles
+};
+
+// Share is this block's part of count units.
+struct Share {
+  int lo, hi;
+  __device__ Share(int count)
+      : lo(int64_t(blockIdx.x) * count / gridDim.x), hi(int64_t(blockIdx.x + 1) * count / gridDim.x) {}
+};
+
+// Span is a warp's part of a number of steps.
+struct Span {
+  int lo, hi;
+};
+template <class P>
+__device__ __forceinline__ Span span_of(int steps) {
+  const int warp = threadIdx.x >> 5;
+  return {warp * steps / P::W, (warp + 1) * steps / P::W};
+}
+
+// ------------------------------------------------------------------------------------------------------------- weights
+
+// Flow is a warp's stream of weights. Job gives tiles(), steps() of K, run(step): how many steps lie behind each other from
+// there, and row(tile, r, step): where row r of a tile has that step. Rows that do not exist may be any that do.
+template <class P>
+struct Flow {
+  static constexpr int D = P::D;
+  uint4 a[D], c[D];          // the current chunk, of rows g and g+8
+  const uint16_t *p0, *p1;   // of the next chunk
+  int count;                 // its steps
+  Span span;
+
+  // The constructor starts the first loads.
+  template <class Job>
+  __device__ __forceinline__ Flow(const Job& job) : span(span_of<P>(job.steps())) {
+    plan(job, 0, span.lo);
+#pragma unroll
+    for (int i = 0; i < D; i++) load(i);
+    if (P::A > 0) {
+      rest_ahead(job);
+#pragma unroll
+      for (int i = 1; i < P::A; i++) ahead(job, i);
+    }
+  }
+  template <class Job>
+  __device__ __forceinline__ int chunk(const Job& job, int step) const {
+    return min(min(D, span.hi - step), job.run(step));
+  }
+  // plan works out the chunk to load next.
+  template <class Job>
+  __device__ __forceinline__ void plan(const Job& job, int tile, int step) {
+    const int lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3;
+    count = 0;
+    if (tile >= job.tiles() || step >= span.hi) return;
+    count = chunk(job, step);
+    p0 = job.row(tile, g, step) + t * 8;
+    p1 = job.row(tile, g + 8, step) + t * 8;
+  }
+  __device__ __forceinline__ void load(int i) {
+    if (i >= count) return;
+    a[i] = ptx::load_weights(p0 + i * kStep);
+    c[i] = ptx::load_weights(p1 + i * kStep);
+  }
+  // rest_ahead brings to L2 what the first chunk leaves of this warp's part of tile 0.
+  template <class Job>
+  __device__ __forceinline__ void rest_ahead(const Job& job) const {
+    const int r = threadIdx.x & 31;
+    if (r >= kTile || job.tiles() == 0) return;
+    for (int s = span.lo + count, n; s < span.hi; s += n) {
+      n = min(span.hi - s, job.run(s));
+      ptx::bulk_prefetch_l2(job.row(0, r, s), n * kStep * 2);
+    }
+  }
+  // ahead brings a tile to L2, a row or two by each warp.
+  template <class Job>
+  __device__ __forceinline__ void ahead(const Job& job, int tile) const {
+    const int r = (threadIdx.x >> 5) + (threadIdx.x & 31) * P::W;
+    if (r >= kTile || tile >= job.tiles()) return;
+    for (int s = 0, n; s < job.steps(); s += n) {
+      n = min(job.steps() - s, job.run(s));
+      ptx::bulk_prefetch_l2(job.row(tile, r, s), n * kStep * 2);
+    }
+  }
+};
+
+// ------------------------------------------------------------------------------------------------------------------- x
+
+// fetch_const starts the copy of a warp's part of a constant [K] to shared memory.
+__device__ __forceinline__ void fetch_const(const Span& span, float* dst, const float* src) {
+  for (int i = (threadIdx.x & 31) + span.lo * 8; i < span.hi * 8; i += 32) ptx::async_copy(dst + i * 4, src + i * 4);
+}
+
+// Part is some steps of x in shared memory, [step][row][64].
+struct Part {
+  unsigned char* data;
+  int rows;
+
+  // place is 16 bytes of a row: values 8t to 8t+7 of its high or low part.
+  __device__ __forceinline__ int place(int step, int row, int part, int t) const {
+    return (step * rows + row) * 128 + (part ^ (row & 1)) * 64 + t * 16;
+  }
+  // fetch starts the copy of n steps of a row as they are, float32, to those from step.
+  __device__ __forceinline__ void fetch(int step, int n, int row, const float* x) const {
+    for (int i = threadIdx.x & 31; i < n * 8; i += 32)
+      ptx::async_copy(data + ((step + i / 8) * rows + row) * 128 + i % 8 * 16, x + i * 4);
+  }
+  // split replaces n steps of values that have come by their two parts; times one + w where there is a norm, whose sum of
+  // squares it returns.
+  template <bool Norm>
+  __device__ __forceinline__ float split(int step, int n, int row, const float* w, float one) const {
+    const int lane = threadIdx.x & 31, t = lane & 3;
+    float q = 0;
+    for (int s0 = step; s0 < step + n; s0 += 8) {
+      const int s = s0 + (lane >> 2);
+      const bool real = s < step + n;
+      float4 v[2] = {};
+      if (real) {
+        const float4* p = reinterpret_cast<const float4*>(data + (s * rows + row) * 128 + t * 32);
+        v[0] = p[0], v[1] = p[1];
+        if (Norm) {
+          const float4* m = reinterpret_cast<const float4*>(w + s * kStep + t * 8);
+#pragma unroll
+          for (int i = 0; i < 2; i++) {
+            const float4 u = m[i];
+            q += v[i].x * v[i].x + v[i].y * v[i].y + v[i].z * v[i].z + v[i].w * v[i].w;
+            v[i].x *= one + u.x, v[i].y *= one + u.y, v[i].z *= one + u.z, v[i].w *= one + u.w;
+          }
+        }
+      }
+      __syncwarp();
+      if (real) {
+        uint4 hi, lo;
+        mma::split(v[0].x, v[0].y, hi.x, lo.x);
+        mma::split(v[0].z, v[0].w, hi.y, lo.y);
+        mma::split(v[1].x, v[1].y, hi.z, lo.z);
+        mma::split(v[1].z, v[1].w, hi.w, lo.w);
+        *reinterpret_cast<uint4*>(data + place(s, row, 0, t)) = hi;
+        *reinterpret_cast<uint4*>(data + place(s, row, 1, t)) = lo;
+      }
+    }
+    return q;
+  }
+};
+
+// Lane is where a lane's fragments of b are in a part of x.
+template <bool Wide>
+struct Lane {
+  int high, low;  // of step 0; negative: no such row. Narrow: low is unused, high is either
+  __device__ __forceinline__ Lane(const Part& x) {
+    const int g = (threadIdx.x & 31) >> 2, t = threadIdx.x & 3, row = g & (Wide ? kRows - 1 : kRows / 2 - 1);
+    high = row < x.rows ? x.place(0, row, Wide ? 0 : g >> 2, t) : -1;
+    low = x.place(0, row, 1, t);
+  }
+  __device__ __forceinline__ void read(const Part& x, int step, uint4 (&f)[Wide ? 2 : 1]) const {
+    f[0] = make_uint4(0, 0, 0, 0);
+    if (Wide) f[Wide] = f[0];
+    if (high < 0) return;
+    const unsigned char* at = x.data + step * x.rows * 128;
+    f[0] = *reinterpret_cast<const uint4*>(at + high);
+    if (Wide) f[Wide] = *reinterpret_cast<const uint4*>(at + low);
+  }
+};
+
+// Near holds all of a warp's steps.
+struct Near {
+  Part part;  // of all of K
+  __device__ __forceinline__ void turn(int) {}
+  __device__ __forceinline__ void ready(int, int, int, int) {}
+  __device__ __forceinline__ int place(int step) const { return step; }
+
+  // fetch starts the copy of row number i, x.
+  __device__ __forceinline__ void fetch(const Span& span, int i, const float* x) const {
+    part.fetch(span.lo, span.hi - span.lo, i, x + span.lo * kStep);
+  }
+  // split waits for what fetch and fetch_const have started and makes parts of it; it leaves squares of a norm's rows.
+  template <bool Norm>
+  __device__ __forceinline__ void split(const Span& span, const float* w, float one, float (*square)[kRows]) const {
+    ptx::async_wait();
+    __syncwarp();
+    for (int r = 0; r < part.rows; r++) {
+      float q = part.split<Norm>(span.lo, span.hi - span.lo, r, w, one);
+      if (Norm) {
+#pragma unroll
+        for (int d = 16; d; d /= 2) q += __shfl_xor_sync(~0u, q, d);
+        if ((threadIdx.x & 31) == 0) square[threadIdx.x >> 5][r] = q;
+      }
+    }
+    __syncwarp();
+  }
+};
+
+// Window holds two chunks, and reads x [rows, K] for each tile again.
+template <class P>
+struct Window {
+  static constexpr int kBytes = 2 * P::W * P::D * 128;  // a row
+  Part part;  // of this warp: two chunks
+  const float* x;
+  int K, now = 1;
+  __device__ __forceinline__ Window(unsigned char* memory, const float* x, int rows, int K)
+      : part{memory + (threadIdx.x >> 5) * (kBytes / P::W) * rows, rows}, x(x), K(K) {}
+  __device__ __forceinline__ void turn(int) {}
+  __device__ __forceinline__ int place(int) const { return now * P::D; }
+  __device__ __forceinline__ void fetch(int step, int n) const {
+    for (int r = 0; r < part.rows; r++) part.fetch((now ^ 1) * P::D, n, r, x + int64_t(r) * K + step * kStep);
+  }
+  // ready makes parts of the chunk that was fetched last, n steps, and fetches the next.
+  __device__ __forceinline__ void ready(int, int n, int next, int next_n) {
+    ptx::async_wait();
+    __syncwarp();  // all lanes have read the chunk before, too
+    now ^= 1;
+    fetch(next, next_n);
+    for (int r = 0; r < part.rows; r++) part.split<false>(now * P::D, n, r, nullptr, 0);
+    __syncwarp();
+  }
+};
+
+// ------------------------------------------------------------------------------------------------------------- product
+
+// total sums what the warps have for one output of a tile.
+template <class P>
+__device__ __forceinline__ float total(const Shared<P>& s, int tile, int r, int col) {
+  float v = s.sum[tile & 1][0][col][r];
+#pragma unroll
+  for (int w = 1; w < P::W; w++) v += s.sum[tile & 1][w][col][r];
+  return v;
+}
+
+// norm_factor is 1/sqrt(mean square + eps) of a row, once its squares are there.
+template <class P>
+__device__ __forceinline__ float norm_factor(const Shared<P>& s, int row, int K, float eps) {
+  float q = 0;
+#pragma unroll
+  for (int w = 0; w < P::W; w++) q += s.square[w][row];
+  return rsqrtf(q / float(K) + eps);
+}
+
+// steps multiplies steps I … of a chunk of n, whose x stands from place at, and loads the next chunk's behind each.
+template <int I, bool Wide, class P>
+__device__ __forceinline__ void steps(Flow<P>& flow, int n, const Part& x, const Lane<Wide>& lane, int at, float (&acc)[Wide ? 2 : 1][4]) {
+  if constexpr (I < P::D) {
+    if (I < n) {
+      uint4 f[Wide ? 2 : 1];
+      lane.read(x, at + I, f);
+      const uint4 a = flow.a[I], c = flow.c[I];
+#pragma unroll
+      for (int p = 0; p <= Wide; p++) mma::bf16(acc[p], a.x, c.x, a.y, c.y, f[p].x, f[p].y);
+#pragma unroll
+      for (int p = 0; p <= Wide; p++) mma::bf16(acc[p], a.z, c.z, a.w, c.w, f[p].z, f[p].w);
+    }
+    flow.load(I);
+    steps<I + 1, Wide>(flow, n, x, lane, at, acc);
+  }
+}
+
+// multiply takes all tiles of the block. X gives turn(tile) before a tile, and ready(step, n, next, next_n) and place(step) for a
+// chunk's fragments in part; Out gives begin(tile) before a tile's sums and emit(tile) after them, by all threads.
+template <bool Wide, class P, class X, class Job, class Out>
+__device__ __forceinline__ void multiply(Flow<P>& flow, X& x, Shared<P>& s, const Job& job, Out& out) {
+  const int warp = threadIdx.x >> 5, g = (threadIdx.x & 31) >> 2, t = threadIdx.x & 3;
+  const Span span = flow.span;
+  const Lane<Wide> lane(x.part);
+  for (int tile = 0; tile < job.tiles(); tile++) {
+    x.turn(tile);
+    out.begin(tile);
+    if (P::A > 0) flow.ahead(job, tile + P::A);
+    float acc[Wide ? 2 : 1][4] = {};
+    for (int step = span.lo; step < span.hi;) {
+      const int n = flow.count, after = step + n, next = after < span.hi ? after : span.lo;
+      flow.plan(job, after < span.hi ? tile : tile + 1, next);
+      x.ready(step, n, next, flow.count);
+      steps<0, Wide>(flow, n, x.part, lane, x.place(step), acc);
+      step = after;
+    }
+    float(*to)[kTile + 4] = s.sum[tile & 1][warp];
+    float(&v)[4] = acc[0];
+    if (Wide) {
+#pragma unroll
+      for (int i = 0; i < 4; i++) v[i] += acc[Wide][i];
+    } else {  // columns 4 to 7 hold the low parts of rows 0 to 3
+#pragma unroll
+      for (int i = 0; i < 4; i++) v[i] += __shfl_xor_sync(~0u, v[i], 2);
+    }
+    if (Wide || t < 2) to[2 * t][g] = v[0], to[2 * t + 1][g] = v[1], to[2 * t][g + 8] = v[2], to[2 * t + 1][g + 8] = v[3];
+    __syncthreads();
+    out.emit(tile);
+  }
+}
+
+}  // namespace tiles

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// The streaming kernels cut in other ways than the tree's entries are, to find the best way for a shape.
+#pragma once
+
+#include <map>
+#include <tuple>
+
+#include "kernels.cuh"
+#include "rig.cuh"
+
+namespace variants {
+
+#define KERNEL template <class P> __global__ void __launch_bounds__(P::kThreads, P::B)
+
+KERNEL add(const int32_t* head, const float* x, const uint16_t* w, const float* bias, float* y, int N, int K) {
+  k_linear::stack<P, false, true>({head[0], x}, {{w}, {bias}, {y}, {N}}, K);
+}
+KERNEL norm_n(const int32_t* head, const float* x, const float* norm, const uint16_t* w0, const uint16_t* w1, const uint16_t* w2,
+              const uint16_t* w3, const float* b0, const float* b1, const float* b2, const float* b3, float* y0, float* y1, float* y2,
+              float* y3, int N0, int N1, int N2, int N3, int K, float eps, int plus_one) {
+  k_linear::stack<P, true, false>({head[0], x, nullptr, norm, eps, plus_one}, {{w0, w1, w2, w3}, {b0, b1, b2, b3}, {y0, y1, y2, y3}, {N0, N1, N2, N3}}, K);
+}
+KERNEL conv(const int32_t* head, const int32_t* row_seq, const int32_t* cu_rows, const int32_t* slot, const int32_t* fresh, const float* x,
+            const float* norm, const uint16_t* w0, const uint16_t* w1, const uint16_t* w2, const uint16_t* w3, const float* c, float* state,
+            float* y0, float* y1, float* y2, float* y3, int N0, int N1, int N2, int N3, int K, float eps, int plus_one) {
+  k_linear::stack<P, true, false, true>({head[0], x, nullptr, norm, eps, plus_one}, {{w0, w1, w2, w3}, {}, {y0, y1, y2, y3}, {N0, N1, N2, N3}}, K,
+                                        {c, state, row_seq, cu_rows, slot, fresh});
+}
+KERNEL outs(const int32_t* head, const float* x, const int32_t* out_rows, const float* norm, const uint16_t* w, const float* bias, float* y,
+            int N, int K, float eps, int plus_one) {
+  k_linear::stack<P, true, false>({head[2], x, out_rows, norm, eps, plus_one}, {{w}, {bias}, {y}, {N}}, K);
+}
+KERNEL glu(const int32_t* head, const float* x, const float* norm, const uint16_t* g, const uint16_t* u, float* y, int N, int K, float eps,
+           int plus_one) {
+  k_linear::gate_up<P, true, act::silu>({head[0], x, nullptr, norm, eps, plus_one}, g, u, y, N, K);
+}
+KERNEL hidden(const int32_t* head, const float* x, const int32_t* ids, const float* weights, const uint16_t* gate_up, const float* scale,
+              const uint16_t* sg, const uint16_t* su, float* h, int E, int I, int S, int H, int k) {
+  k_experts::hidden<P, act::silu>(head[0], x, ids, weights, gate_up, scale, sg, su, h, E, I, S, H, k);
+}
+KERNEL down(const int32_t* head, const int32_t* ids, const float* h, const uint16_t* w, const uint16_t* sd, float* y, int I, int S, int H, int k) {
+  k_experts::down<P>(head[0], ids, h, w, sd, y, I, S, H, k);
+}
+#undef KERNEL
+
+using First = tiles::Point<8, 8, 2, 1>;
+
+// Set is one cut of all kernels.
+struct Set {
+  const char* name;
+  int threads, resident, window;  // resident: blocks that registers allow; window: bytes of a row where x is too long
+  decltype(&add<First>) add;
+  decltype(&norm_n<First>) norm_n;
+  decltype(&conv<First>) conv;
+  decltype(&outs<First>) outs;
+  decltype(&glu<First>) glu;
+  decltype(&hidden<First>) hidden;
+  decltype(&down<First>) down;
+};
+template <int W, int D, int B, int A>
+Set set(const char* name) {
+  using P = tiles::Point<W, D, B, A>;
+  return {name, P::kThreads, B, tiles::Window<P>::kBytes, add<P>, norm_n<P>, conv<P>, outs<P>, glu<P>, hidden<P>, down<P>};
+}
+#define SET(W, D, B, A) set<W, D, B, A>("W" #W " D" #D " B" #B " A" #A)
+inline const std::vector<Set>& all() {
+  static const std::vector<Set> v = {SET(8, 8, 2, 0), SET(8, 8, 2, 1), SET(8, 8, 2, 2), SET(8, 4, 3, 0),  SET(8, 4, 3, 1),
+                                     SET(8, 4, 3, 2), SET(16, 4, 2, 0), SET(16, 4, 2, 1), SET(16, 4, 2, 2), SET(16, 4, 1, 1), SET(4, 8, 4, 1)};
+  return v;
+}
+#undef SET
+
+// Choice is a set and its grid: blocks a multiprocessor, 0 a block a tile.
+struct Choice {
+  int set = 1, per_sm = 1;
+  bool window = false;
+};
+// Key is kernel ("add", …), rows of weights, K.
+using Key = std::tuple<std::string, int, int>;
+inline std::map<Key, Choice> chosen;
+inline bool forced = false;
+inline Choice force;
+
+inline Choice choice(const char* kernel, int N, int K) {
+  if (forced) return force;
+  const auto it = chosen.find(Key(kernel, N, K));
+  return it == chosen.end() ? Choice() : it->second;
+}
+inline dim3 grid(const Choice& c, int units) { return dim3(c.per_sm == 0 ? (units + 1) / 2 : std::min(units, rig::sms * c.per_sm)); }
+
+// x_bytes is shared memory of R rows of x, and of their norm.
+inline size_t x_bytes(const Set& s, const Choice& c, int R, int K, bool norm) {
+  if (norm) return size_t(4) * K * (R + 1);
+  const size_t all = size_t(4) * K * R, window = size_t(s.window) * R;
+  return (c.window || all > 200 * 1024) && window < all ? window : all;
+}
+
+}  // namespace variants
