@@ -412,6 +412,45 @@ inline void delta(std::vector<int> rows_of, const ops::Delta& d) {
   rig::release();
 }
 
+// same_rows: a row's result has the same bits alone as among others.
+inline void same_rows(int R, int K, int N, int E, int I, int S, int k) {
+  Host many = step_of(std::vector<int>(R, 1), std::vector<int>(R, 5)), one = step_of({1}, {5});
+  const float *x = rig::upload(rig::normals(size_t(R) * K, 3)), *norm = rig::upload(ones_about(K, 4, 1));
+  const auto y0 = rig::normals(size_t(R) * K, 5);
+  auto mat = [&](size_t n, size_t c, int seed) { return (const uint16_t*)rig::weights(n * c, seed, scale_of(c)); };
+  const uint16_t* w = mat(N, K, 6);
+  const ops::Moe m{nullptr, nullptr, mat(size_t(E) * 2 * I, K, 7), mat(size_t(E) * K, I, 8), mat(S, K, 9), mat(S, K, 10), mat(K, S, 11), norm, E, I, S, K, k};
+  std::vector<int32_t> ids;
+  for (int r = 0; r < R; r++)
+    for (int j = 0; j < k; j++) ids.push_back((r * 3 + j * 5) % E);
+  const int32_t* di = rig::upload(ids);
+  const float *wt = rig::upload(rig::normals(size_t(R) * k, 12)), *scale = rig::upload(rig::normals(R, 13));
+  float* h = rig::device<float>(size_t(R) * (k * I + S));
+  int differ = 0;
+  auto run = [&](const Host& st, int row, int which) {
+    const int n = st.rows, width = which == 0 ? N : K;
+    ops::rows = n;
+    float* y = rig::device<float>(size_t(n) * width);
+    if (which == 1) OK(cudaMemcpy(y, y0.data() + size_t(row) * width, size_t(n) * width * 4, cudaMemcpyHostToDevice));
+    ops::Stack s;
+    s.w[0] = w, s.n[0] = N, s.y[0] = y;
+    if (which == 0) ops::norm_linear_n(st.device.head, x + size_t(row) * K, norm, s, K, 1e-6f, 1);
+    if (which == 1) ops::experts_add(st.device.head, x + size_t(row) * K, di + row * k, wt + row * k, scale + row, m, h, y);
+    return rig::download(y, size_t(n) * width);
+  };
+  for (int which = 0; which < 2; which++) {
+    const auto all = run(many, 0, which);
+    const size_t width = all.size() / R;
+    for (int r = 0; r < R; r++) {
+      const auto alone = run(one, r, which);
+      differ += memcmp(alone.data(), all.data() + r * width, width * 4) != 0;
+    }
+  }
+  if (differ) rig::failures++;
+  printf("check rows alone: R=%d K=%d: %d differ  %s\n", R, K, differ, differ ? "FAILED" : "ok");
+  rig::release();
+}
+
 inline void all() {
   for (int R : {1, 3, 5, 8}) {
     linears(R, 4096, {1024, 1024, 256}, true);
@@ -421,6 +460,15 @@ inline void all() {
   linears(8, 288, {88, 88}, true);
   linears(2, 14336, {4096}, false);
   linears(7, 2560, {6144, 1000}, false);
+  for (size_t i = 0; i < variants::all().size(); i++) {
+    variants::forced = true, variants::force = {int(i), int(i % 3)};
+    linears(5, 2048, {512, 512, 40, 8}, false);
+    moe(3, 16, 96, 64, 128, 4);
+    same_rows(7, 2048, 256, 32, 96, 64, 4);
+  }
+  variants::forced = false;
+  same_rows(8, 4096, 256, 64, 256, 256, 8);
+  same_rows(5, 288, 48, 16, 32, 32, 2);
   convolved({1}, 2048, 8192, 4096);
   convolved({1, 1, 1, 1, 1}, 2048, 512, 256);
   convolved({2, 1, 5}, 512, 640, 64);

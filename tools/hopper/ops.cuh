@@ -28,17 +28,18 @@ struct Stack {
 
 inline void linear(const int32_t* head, const float* x, const uint16_t* w, const float* bias, float* y, int N, int K) {
   auto c = usual(N, K, false);
-  if (c.shared > 200 * 1024) c.shared = tiles::Window<k_linear::Usual>::kBytes * rows;
+  if (c.shared > size_t(k_linear::kNear)) c.shared = tiles::Window<k_linear::Usual>::kBytes * rows;
   rig::launch(k_linear::linear_rows_bf16, c, head, x, w, bias, y, N, K);
 }
 inline void linear_add(const int32_t* head, const float* x, const uint16_t* w, const float* bias, float* y, int N, int K) {
   const auto c = variants::choice("add", N, K);
   const auto& s = variants::all()[c.set];
-  rig::launch(s.add, cut(s, c, (N + 7) / 8, K, false), head, x, w, bias, y, N, K);
+  const auto cfg = cut(s, c, (N + 7) / 8, K, false);
+  rig::launch(s.add, cfg, head, x, w, bias, y, N, K, int(cfg.shared));
 }
 inline void linear_n(const int32_t* head, const float* x, const Stack& s, int K) {
   auto c = usual(s.rows(), K, false);
-  if (c.shared > 200 * 1024) c.shared = tiles::Window<k_linear::Usual>::kBytes * rows;
+  if (c.shared > size_t(k_linear::kNear)) c.shared = tiles::Window<k_linear::Usual>::kBytes * rows;
   rig::launch(k_linear::linear_n_rows_bf16, c, head, x, s.w[0], s.w[1], s.w[2], s.w[3], s.bias[0], s.bias[1], s.bias[2], s.bias[3], s.y[0],
               s.y[1], s.y[2], s.y[3], s.n[0], s.n[1], s.n[2], s.n[3], K);
 }
@@ -52,7 +53,10 @@ inline void norm_linear_n(const int32_t* head, const float* x, const float* norm
 // meet and scratch are what a plan would give: counters, zero at first, and memory of a launch.
 inline uint32_t* meet() {
   static uint32_t* p = nullptr;
-  if (!p) OK(cudaMalloc(&p, 2048 * 4)), OK(cudaMemset(p, 0, 2048 * 4));
+  if (!p) {
+    OK(cudaMalloc(&p, 2048 * 4));
+    OK(cudaMemset(p, 0, 2048 * 4));
+  }
   return p;
 }
 inline float* scratch() {

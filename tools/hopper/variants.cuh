@@ -12,8 +12,8 @@ namespace variants {
 
 #define KERNEL template <class P> __global__ void __launch_bounds__(P::kThreads, P::B)
 
-KERNEL add(const int32_t* head, const float* x, const uint16_t* w, const float* bias, float* y, int N, int K) {
-  k_linear::stack<P, false, true>({head[0], x}, {{w}, {bias}, {y}, {N}}, K);
+KERNEL add(const int32_t* head, const float* x, const uint16_t* w, const float* bias, float* y, int N, int K, int near_bytes) {
+  k_linear::stack<P, false, true>({head[0], x}, {{w}, {bias}, {y}, {N}}, K, {}, near_bytes);
 }
 KERNEL norm_n(const int32_t* head, const float* x, const float* norm, const uint16_t* w0, const uint16_t* w1, const uint16_t* w2,
               const uint16_t* w3, const float* b0, const float* b1, const float* b2, const float* b3, float* y0, float* y1, float* y2,

@@ -13,19 +13,32 @@
 
 #include <cstdint>
 
+#include <cuda_bf16.h>
+#ifdef METRALE_HOST
+#include "host.cuh"
+#endif
+
 namespace mma {
 
 __device__ __forceinline__ void bf16(float (&c)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1) {
+#ifdef METRALE_HOST
+  host::multiply(c, a0, a1, a2, a3, b0, b1);
+#else
   asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+#endif
 }
 
 // {lo, hi} rounded to nearest even; lo in the lower half.
 __device__ __forceinline__ uint32_t pack(float lo, float hi) {
+#ifdef METRALE_HOST
+  return uint32_t(__bfloat16_as_ushort(__float2bfloat16_rn(hi))) << 16 | __bfloat16_as_ushort(__float2bfloat16_rn(lo));
+#else
   uint32_t r;
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(hi), "f"(lo));
   return r;
+#endif
 }
 __device__ __forceinline__ float low(uint32_t v) { return __uint_as_float(v << 16); }
 __device__ __forceinline__ float high(uint32_t v) { return __uint_as_float(v & 0xffff0000u); }
@@ -38,9 +51,13 @@ __device__ __forceinline__ void split(float x0, float x1, uint32_t& hi, uint32_t
 
 // Transposes an 8×8 matrix of 16-bit values held as one register of a lane: row g, columns 2t 2t+1.
 __device__ __forceinline__ uint32_t transpose(uint32_t v) {
+#ifdef METRALE_HOST
+  return host::transpose(v);
+#else
   uint32_t r;
   asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(r) : "r"(v));
   return r;
+#endif
 }
 
 }  // namespace mma

@@ -43,11 +43,10 @@ struct Shared {
   float sum[2][P::W][kRows][kTile + 4];  // of even and odd tiles
 };
 
-// Share is this block's part of count units.
+// Share is this block's part of count units; blocks times units are below 2^32.
 struct Share {
   int lo, hi;
-  __device__ Share(int count)
-      : lo(int64_t(blockIdx.x) * count / gridDim.x), hi(int64_t(blockIdx.x + 1) * count / gridDim.x) {}
+  __device__ Share(unsigned count) : lo(blockIdx.x * count / gridDim.x), hi((blockIdx.x + 1) * count / gridDim.x) {}
 };
 
 // Span is a warp's part of a number of steps.
@@ -129,6 +128,7 @@ struct Flow {
 
 // fetch_const starts the copy of a warp's part of a constant [K] to shared memory.
 __device__ __forceinline__ void fetch_const(const Span& span, float* dst, const float* src) {
+#pragma unroll 1
   for (int i = (threadIdx.x & 31) + span.lo * 8; i < span.hi * 8; i += 32) ptx::async_copy(dst + i * 4, src + i * 4);
 }
 
@@ -143,6 +143,7 @@ struct Part {
   }
   // fetch starts the copy of n steps of a row as they are, float32, to those from step.
   __device__ __forceinline__ void fetch(int step, int n, int row, const float* x) const {
+#pragma unroll 1
     for (int i = threadIdx.x & 31; i < n * 8; i += 32)
       ptx::async_copy(data + ((step + i / 8) * rows + row) * 128 + i % 8 * 16, x + i * 4);
   }
@@ -152,6 +153,7 @@ struct Part {
   __device__ __forceinline__ float split(int step, int n, int row, const float* w, float one) const {
     const int lane = threadIdx.x & 31, t = lane & 3;
     float q = 0;
+#pragma unroll 1
     for (int s0 = step; s0 < step + n; s0 += 8) {
       const int s = s0 + (lane >> 2);
       const bool real = s < step + n;
@@ -219,6 +221,7 @@ struct Near {
   __device__ __forceinline__ void split(const Span& span, const float* w, float one, float (*square)[kRows]) const {
     ptx::async_wait();
     __syncwarp();
+#pragma unroll 1
     for (int r = 0; r < part.rows; r++) {
       float q = part.split<Norm>(span.lo, span.hi - span.lo, r, w, one);
       if (Norm) {
@@ -243,6 +246,7 @@ struct Window {
   __device__ __forceinline__ void turn(int) {}
   __device__ __forceinline__ int place(int) const { return now * P::D; }
   __device__ __forceinline__ void fetch(int step, int n) const {
+#pragma unroll 1
     for (int r = 0; r < part.rows; r++) part.fetch((now ^ 1) * P::D, n, r, x + int64_t(r) * K + step * kStep);
   }
   // ready makes parts of the chunk that was fetched last, n steps, and fetches the next.
@@ -251,6 +255,7 @@ struct Window {
     __syncwarp();  // all lanes have read the chunk before, too
     now ^= 1;
     fetch(next, next_n);
+#pragma unroll 1
     for (int r = 0; r < part.rows; r++) part.split<false>(now * P::D, n, r, nullptr, 0);
     __syncwarp();
   }

@@ -3,12 +3,11 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 
 #include "griddepcontrol.cuh"
 
 namespace ptx {
-
-__device__ __forceinline__ uint32_t shared_address(const void* p) { return uint32_t(__cvta_generic_to_shared(p)); }
 
 // ------------------------------------------------------------------------------------- programmatic dependent launch
 
@@ -23,51 +22,13 @@ __device__ __forceinline__ void wait_for_predecessor_first() {
   griddepcontrol_launch_dependents();
 }
 
-// ------------------------------------------------------------------------------------------------- barriers in memory
-
-__device__ __forceinline__ void mbarrier_init(uint64_t* b, uint32_t count) {
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(b)), "r"(count) : "memory");
-}
-// Makes initialised barriers known to the copy engine.
-__device__ __forceinline__ void mbarrier_publish() { asm volatile("fence.mbarrier_init.release.cluster; fence.proxy.async.shared::cta;" ::: "memory"); }
-__device__ __forceinline__ void mbarrier_expect(uint64_t* b, uint32_t bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(b)), "r"(bytes) : "memory");
-}
-__device__ __forceinline__ void mbarrier_arrive(uint64_t* b) {
-  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(b)) : "memory");
-}
-// Returns once the phase of that parity is complete.
-__device__ __forceinline__ void mbarrier_wait(uint64_t* b, uint32_t parity) {
-  asm volatile(
-      "{\n"
-      ".reg .pred done;\n"
-      "again: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
-      "@!done bra again;\n"
-      "}" ::"r"(shared_address(b)),
-      "r"(parity)
-      : "memory");
-}
-// A barrier of some threads of a block, all of the same warps.
-__device__ __forceinline__ void named_barrier(int id, int threads) {
-  asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
-}
-
 // ------------------------------------------------------------------------------------------------------------- copies
 
-__device__ __forceinline__ uint64_t evict_first() {
-  uint64_t policy;
-  asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-  return policy;
-}
-// Copies bytes (a multiple of 16, both addresses too) into shared memory; the barrier counts them.
-__device__ __forceinline__ void bulk_copy(void* dst, const void* src, uint32_t bytes, uint64_t* b, uint64_t policy) {
-  asm volatile(
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(
-          shared_address(dst)),
-      "l"(src), "r"(bytes), "r"(shared_address(b)), "l"(policy)
-      : "memory");
-}
-// The same in pieces of 16 bytes, counted by thread.
+#ifndef METRALE_HOST
+
+__device__ __forceinline__ uint32_t shared_address(const void* p) { return uint32_t(__cvta_generic_to_shared(p)); }
+
+// Copies 16 bytes into shared memory; async_wait returns once those that the thread has started are there.
 __device__ __forceinline__ void async_copy(void* dst, const void* src) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(dst)), "l"(src) : "memory");
 }
@@ -112,12 +73,23 @@ __device__ __forceinline__ int32_t load_l2(const int32_t* p) {
   asm volatile("ld.global.cg.s32 %0, [%1];" : "=r"(v) : "l"(p));
   return v;
 }
-// Constants as norms: float32 weights, read by every block.
-__device__ __forceinline__ float4 load_const(const float4* p) {
-  float4 v;
-  asm volatile("ld.global.nc.v4.f32 {%0,%1,%2,%3}, [%4];" : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "l"(p));
-  return v;
+
+#else
+
+inline void async_copy(void* dst, const void* src) { std::memcpy(dst, src, 16); }
+inline void async_wait() {}
+inline void bulk_prefetch_l2(const void*, uint32_t) {}
+inline void prefetch_l2(const void*) {}
+inline uint4 load_stream(const void* p) { return *static_cast<const uint4*>(p); }
+inline uint4 load_weights(const void* p) { return *static_cast<const uint4*>(p); }
+template <class T>
+T load_l2(const T* p) {
+  return *p;
 }
+
+#endif
+
+#ifndef METRALE_HOST
 
 // --------------------------------------------------------------------------------------------------- synchronisation
 
@@ -166,12 +138,6 @@ __device__ __forceinline__ void cluster_store(uint32_t address, float v) {
   asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(address), "f"(v) : "memory");
 }
 
-// -------------------------------------------------------------------------------------------------------------- sizes
-
-__device__ __forceinline__ uint32_t dynamic_shared_bytes() {
-  uint32_t n;
-  asm("mov.u32 %0, %%dynamic_smem_size;" : "=r"(n));
-  return n;
-}
+#endif
 
 }  // namespace ptx

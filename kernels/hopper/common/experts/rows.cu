@@ -10,7 +10,6 @@
 //
 // Grids: any number of blocks; they share the tiles evenly. 256 threads. Dynamic shared memory: hidden 4*H*rows, down
 // 8*(k*I + S). H, I and S must divide by 32, I and S also by 8 times their tiles; rows*k at most 128. Algorithm: mma/weight_tiles.cuh.
-// It needs a GPU: mma has no twin on the host.
 //
 // Order of a sum over slots: slots rising, the shared expert last, split over warps.
 
@@ -161,21 +160,21 @@ struct DownJob {
 // HiddenRows holds the h of a unit's row and of the next, of this warp's steps.
 struct HiddenRows {
   tiles::Part part;  // of the current unit
+  unsigned char* memory;
   const float* h;
   tiles::Span span;
   int lo, hi, rows, width;
   __device__ __forceinline__ void fetch(int unit, unsigned char* data) const {
     tiles::Part{data, 1}.fetch(span.lo, span.hi - span.lo, 0, h + int64_t(unit % rows) * width + span.lo * kStep);
   }
-  __device__ __forceinline__ unsigned char* other(unsigned char* memory, int tile) const { return memory + (tile & 1) * width * 4; }
+  __device__ __forceinline__ unsigned char* place_of(int tile) const { return memory + (tile & 1) * width * 4; }
   __device__ __forceinline__ void turn(int tile) {
-    extern __shared__ __align__(128) unsigned char memory[];
     if (tile > 0 && rows == 1) return;
-    part.data = other(memory, tile);
+    part.data = place_of(tile);
     ptx::async_wait();
     __syncwarp();
     part.split<false>(span.lo, span.hi - span.lo, 0, nullptr, 0);
-    if (rows > 1 && lo + tile + 1 < hi) fetch(lo + tile + 1, other(memory, tile + 1));
+    if (rows > 1 && lo + tile + 1 < hi) fetch(lo + tile + 1, place_of(tile + 1));
     __syncwarp();
   }
   __device__ __forceinline__ void ready(int, int, int, int) {}
@@ -213,7 +212,7 @@ __device__ __forceinline__ void down(int rows, const int32_t* ids, const float* 
   const DownJob job{down, sdown, id, units.lo, units.hi, rows, I, S, H, k};
   tiles::Flow<P> flow(job);
   ptx::wait_for_predecessor();
-  HiddenRows x{{memory, 1}, h, flow.span, units.lo, units.hi, rows, k * I + S};
+  HiddenRows x{{memory, 1}, memory, h, flow.span, units.lo, units.hi, rows, k * I + S};
   if (job.tiles() > 0) x.fetch(units.lo, memory);
   DownOut<P> out{s, y, units.lo, rows, H};
   tiles::multiply<false>(flow, x, s, job, out);

@@ -2,9 +2,8 @@
 // Family linear, 1 to 8 rows, bf16 weights as stored: linear, linear_add, linear_n, linear_glu, each also behind a norm.
 //
 // Grid: any number of blocks, best one a multiprocessor; they share 8-row units of the matrices evenly. 256 threads. Dynamic shared
-// memory 4*K*rows for x, and 4*K more with a norm; without one, x is read from L2 where that is not there. K must divide by 32.
+// memory 4*K*(rows + 1) with a norm; else 4*K*rows, or 16 K a row where that were more than 128 K. K must divide by 32.
 // Algorithm, order of sums and layout: mma/weight_tiles.cuh.
-// It needs a GPU: mma has no twin on the host.
 
 #include "../../../include/epilogue/act.cuh"
 #include "../../../include/mma/weight_tiles.cuh"
@@ -12,6 +11,7 @@
 namespace {
 
 using tiles::kTile;
+constexpr int kNear = 128 * 1024;  // bytes of x
 using Usual = tiles::Point<8, 8, 2, 1>;
 
 // Matrices of one x, behind each other: [N0 + N1 + N2 + N3, K].
@@ -130,16 +130,16 @@ struct X {
   int plus_one;
 };
 
-// run multiplies; x is split once where there is room for all of it, and must be where there is a norm.
+// run multiplies; x is split once where it takes at most near_bytes, and must be where there is a norm.
 template <class P, bool Norm, class Job, class Out>
-__device__ __forceinline__ void run(const Job& job, const X& x, int K, Out& out) {
+__device__ __forceinline__ void run(const Job& job, const X& x, int K, Out& out, int near_bytes) {
   extern __shared__ __align__(128) unsigned char memory[];
   tiles::Flow<P> flow(job);
   float* weights = reinterpret_cast<float*>(memory + x.rows * 4 * K);
   if (Norm) tiles::fetch_const(flow.span, weights, x.norm);
   ptx::wait_for_predecessor();
   const bool wide = x.rows > tiles::kRows / 2;
-  if (Norm || x.rows * 4 * K <= int(ptx::dynamic_shared_bytes())) {
+  if (Norm || x.rows * 4 * K <= near_bytes) {
     tiles::Near near{{memory, x.rows}};
     for (int r = 0; r < x.rows; r++) near.fetch(flow.span, r, x.x + int64_t(x.from ? x.from[r] : r) * K);
     near.split<Norm>(flow.span, weights, x.plus_one, out.s.square);
@@ -153,13 +153,13 @@ __device__ __forceinline__ void run(const Job& job, const X& x, int K, Out& out)
 
 // stack is the body of linear, linear_add, linear_n.
 template <class P, bool Norm, bool Add, bool Convolve = false>
-__device__ __forceinline__ void stack(const X& x, const Stack& m, int K, const Conv& conv = {}) {
+__device__ __forceinline__ void stack(const X& x, const Stack& m, int K, const Conv& conv = {}, int near_bytes = kNear) {
   __shared__ tiles::Shared<P> s;
   ptx::start_successor();
   const tiles::Share units((m.rows() + 7) / 8);
   const StackJob job{m, units.lo * 8, min(units.hi * 8, m.rows()), K};
   StackOut<P, Norm, Add, Convolve> out{s, m, job.lo, job.hi, x.rows, K, x.eps, conv};
-  run<P, Norm>(job, x, K, out);
+  run<P, Norm>(job, x, K, out, near_bytes);
 }
 
 // Gate and up matrices in step: a tile is 8 rows of one and the same 8 of the other.
@@ -197,7 +197,7 @@ __device__ __forceinline__ void gate_up(const X& x, const uint16_t* gate, const 
   const tiles::Share units((N + 7) / 8);
   const GluJob job{gate, up, units.lo, units.hi, N, K};
   GluOut<P, Norm, Act> out{s, y, units.lo, N, x.rows, K, x.eps};
-  run<P, Norm>(job, x, K, out);
+  run<P, Norm>(job, x, K, out, kNear);
 }
 
 }  // namespace
