@@ -142,7 +142,9 @@ template <class... P, class... A>
 void launch(void (*kernel)(P...), const Config& c, A... args) {
   static std::vector<const void*> seen;
   if (std::find(seen.begin(), seen.end(), (const void*)kernel) == seen.end()) {
-    OK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, 200 * 1024));
+    cudaFuncAttributes at;
+    OK(cudaFuncGetAttributes(&at, kernel));
+    OK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, 227 * 1024 - int(at.sharedSizeBytes)));
     seen.push_back((const void*)kernel);
   }
   cudaLaunchAttribute at[2];
