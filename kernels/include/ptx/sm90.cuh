@@ -22,11 +22,40 @@ __device__ __forceinline__ void wait_for_predecessor_first() {
   griddepcontrol_launch_dependents();
 }
 
-// ------------------------------------------------------------------------------------------------------------- copies
-
 #ifndef METRALE_HOST
 
 __device__ __forceinline__ uint32_t shared_address(const void* p) { return uint32_t(__cvta_generic_to_shared(p)); }
+
+// ------------------------------------------------------------------------------------------------- barriers in memory
+
+__device__ __forceinline__ void mbarrier_init(uint64_t* b, uint32_t count) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(b)), "r"(count) : "memory");
+}
+// Makes initialised barriers known to the copy engine.
+__device__ __forceinline__ void mbarrier_publish() { asm volatile("fence.mbarrier_init.release.cluster; fence.proxy.async.shared::cta;" ::: "memory"); }
+__device__ __forceinline__ void mbarrier_expect(uint64_t* b, uint32_t bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(b)), "r"(bytes) : "memory");
+}
+__device__ __forceinline__ void mbarrier_arrive(uint64_t* b) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(b)) : "memory");
+}
+// Returns once the phase of that parity is complete.
+__device__ __forceinline__ void mbarrier_wait(uint64_t* b, uint32_t parity) {
+  asm volatile(
+      "{\n"
+      ".reg .pred done;\n"
+      "again: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+      "@!done bra again;\n"
+      "}" ::"r"(shared_address(b)),
+      "r"(parity)
+      : "memory");
+}
+// A barrier of some threads of a block, all of the same warps.
+__device__ __forceinline__ void named_barrier(int id, int threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
+// ------------------------------------------------------------------------------------------------------------- copies
 
 // Copies 16 bytes into shared memory; async_wait returns once those that the thread has started are there.
 __device__ __forceinline__ void async_copy(void* dst, const void* src) {

@@ -8,8 +8,8 @@
 // and by the second as often as it is taken, at about the same time, so found in L2. The first starts the second only when the
 // ids are known, since the second finds its weights by them before it waits.
 //
-// Grids: any number of blocks; they share the tiles evenly. 256 threads. Dynamic shared memory: hidden 4*H*rows, down
-// 8*(k*I + S). H, I and S must divide by 32, I and S also by 8 times their tiles; rows*k at most 128. Algorithm: mma/weight_tiles.cuh.
+// Grids: any number of blocks; they share the tiles evenly. Threads: hidden 256, down 512. Dynamic shared memory: hidden 4*H*rows,
+// down 8*(k*I + S), half of it for one row. H, I and S must divide by 32; rows*k at most 128. Algorithm: mma/weight_tiles.cuh.
 //
 // Order of a sum over slots: slots rising, the shared expert last, split over warps.
 
@@ -21,7 +21,9 @@ namespace {
 using tiles::kRows;
 using tiles::kStep;
 using tiles::kTile;
-using Usual = tiles::Point<8, 8, 2, 1>;
+using Hidden = tiles::Point<8, 4, 3, 0>;
+using DownOne = tiles::Point<16, 4, 1, 1>;  // of one row
+using DownSome = tiles::Point<16, 3, 2, 0>;
 
 constexpr int kMaxExperts = 1024;
 constexpr int kMaxPairs = 128;  // rows * k
@@ -121,7 +123,7 @@ template <class P, class Act>
 __device__ __forceinline__ void hidden(int rows, const float* x, const int32_t* ids, const float* weights, const uint16_t* gate_up,
                                        const float* shared_scale, const uint16_t* sgate, const uint16_t* sup, float* h, int E, int I,
                                        int S, int H, int k) {
-  extern __shared__ __align__(128) unsigned char memory[];
+  extern __shared__ __align__(128) uint8_t memory[];
   __shared__ tiles::Shared<P> s;
   __shared__ Table table;
   ptx::wait_for_predecessor_first();
@@ -202,7 +204,7 @@ struct DownOut {
 template <class P>
 __device__ __forceinline__ void down(int rows, const int32_t* ids, const float* h, const uint16_t* down, const uint16_t* sdown, float* y,
                                      int I, int S, int H, int k) {
-  extern __shared__ __align__(128) unsigned char memory[];
+  extern __shared__ __align__(128) uint8_t memory[];
   __shared__ tiles::Shared<P> s;
   __shared__ int32_t id[kMaxPairs];
   ptx::start_successor();
@@ -220,11 +222,11 @@ __device__ __forceinline__ void down(int rows, const int32_t* ids, const float* 
 
 }  // namespace
 
-#define ENTRY extern "C" __global__ void __launch_bounds__(Usual::kThreads, Usual::B)
+#define ENTRY(P) extern "C" __global__ void __launch_bounds__(P::kThreads, P::B)
 
 // h = weights * act(gate x) * up x of the row's experts, and of the shared one with sigmoid(shared_scale) for a weight
 #define HIDDEN(name, Act)                                                                                                           \
-  ENTRY name(const int32_t* __restrict__ head, const float* __restrict__ x, /* [rows, H] */                                         \
+  ENTRY(Hidden) name(const int32_t* __restrict__ head, const float* __restrict__ x, /* [rows, H] */                                 \
              const int32_t* __restrict__ ids,                               /* [rows, k] */                                         \
              const float* __restrict__ weights,                             /* [rows, k] */                                         \
              const uint16_t* __restrict__ gate_up,                          /* [E, 2I, H] bf16 */                                   \
@@ -233,18 +235,21 @@ __device__ __forceinline__ void down(int rows, const int32_t* ids, const float* 
              const uint16_t* __restrict__ shared_up,                        /* [S, H] or null */                                    \
              float* __restrict__ h,                                         /* [rows, k*I + S] */                                   \
              int32_t E, int32_t I, int32_t S, int32_t H, int32_t k) {                                                               \
-    hidden<Usual, Act>(head[0], x, ids, weights, gate_up, shared_scale, shared_gate, shared_up, h, E, I, S, H, k);                  \
+    hidden<Hidden, Act>(head[0], x, ids, weights, gate_up, shared_scale, shared_gate, shared_up, h, E, I, S, H, k);                 \
   }
 HIDDEN(experts_hidden_rows_bf16_silu, act::silu)
 HIDDEN(experts_hidden_rows_bf16_gelu_tanh, act::gelu_tanh)
 
-// y += down h, over the row's experts and the shared one
-ENTRY experts_down_add_rows_bf16(const int32_t* __restrict__ head,
-                                 const int32_t* __restrict__ ids,           // [rows, k]
-                                 const float* __restrict__ h,               // [rows, k*I + S]
-                                 const uint16_t* __restrict__ w,            // [E, H, I] bf16
-                                 const uint16_t* __restrict__ shared_down,  // [H, S] or null
-                                 float* y,                                  // [rows, H]
-                                 int32_t I, int32_t S, int32_t H, int32_t k) {
-  down<Usual>(head[0], ids, h, w, shared_down, y, I, S, H, k);
-}
+// y += down h, over the row's experts and the shared one; of one row, of up to 8
+#define DOWN(name, P)                                                                                                               \
+  ENTRY(P) name(const int32_t* __restrict__ head,                                                                                   \
+                const int32_t* __restrict__ ids,          /* [rows, k] */                                                           \
+                const float* __restrict__ h,              /* [rows, k*I + S] */                                                     \
+                const uint16_t* __restrict__ w,           /* [E, H, I] bf16 */                                                      \
+                const uint16_t* __restrict__ shared_down, /* [H, S] or null */                                                      \
+                float* y,                                 /* [rows, H] */                                                           \
+                int32_t I, int32_t S, int32_t H, int32_t k) {                                                                       \
+    down<P>(head[0], ids, h, w, shared_down, y, I, S, H, k);                                                                        \
+  }
+DOWN(experts_down_add_rows_bf16_1, DownOne)
+DOWN(experts_down_add_rows_bf16_2, DownSome)

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Family linear, 1 to 8 rows, bf16 weights as stored: linear, linear_add, linear_n, linear_glu, each also behind a norm.
 //
-// Grid: any number of blocks, best one a multiprocessor; they share 8-row units of the matrices evenly. 256 threads. Dynamic shared
-// memory 4*K*(rows + 1) with a norm; else 4*K*rows, or 16 K a row where that were more than 128 K. K must divide by 32.
-// Algorithm, order of sums and layout: mma/weight_tiles.cuh.
+// Grid: any number of blocks, best as many as a multiprocessor holds; they share 8-row units of the matrices evenly. 256 threads,
+// linear_add_1 512. Dynamic shared memory 4*K*(rows + 1) with a norm; else 4*K*rows, or 128 KiB where that were more; of
+// linear_add_2 64 KiB, but 16 KiB a row at least. K must divide by 32. Algorithm, order of sums and layout: mma/weight_tiles.cuh.
 
 #include "../../../include/epilogue/act.cuh"
 #include "../../../include/mma/weight_tiles.cuh"
@@ -12,7 +12,9 @@ namespace {
 
 using tiles::kTile;
 constexpr int kNear = 128 * 1024;  // bytes of x
-using Usual = tiles::Point<8, 8, 2, 1>;
+using Usual = tiles::Point<8, 8, 2, 0>;
+using Alone = tiles::Point<16, 4, 1, 1>;  // of few tiles a block
+using Deep = tiles::Point<8, 8, 2, 1>;    // the same, of a long K
 
 // Matrices of one x, behind each other: [N0 + N1 + N2 + N3, K].
 struct Stack {
@@ -133,7 +135,7 @@ struct X {
 // run multiplies; x is split once where it takes at most near_bytes, and must be where there is a norm.
 template <class P, bool Norm, class Job, class Out>
 __device__ __forceinline__ void run(const Job& job, const X& x, int K, Out& out, int near_bytes) {
-  extern __shared__ __align__(128) unsigned char memory[];
+  extern __shared__ __align__(128) uint8_t memory[];
   tiles::Flow<P> flow(job);
   float* weights = reinterpret_cast<float*>(memory + x.rows * 4 * K);
   if (Norm) tiles::fetch_const(flow.span, weights, x.norm);
@@ -202,7 +204,8 @@ __device__ __forceinline__ void gate_up(const X& x, const uint16_t* gate, const 
 
 }  // namespace
 
-#define ENTRY extern "C" __global__ void __launch_bounds__(Usual::kThreads, Usual::B)
+#define ENTRY_OF(P) extern "C" __global__ void __launch_bounds__(P::kThreads, P::B)
+#define ENTRY ENTRY_OF(Usual)
 
 // y = x wᵀ + bias
 ENTRY linear_rows_bf16(const int32_t* __restrict__ head,  // [8] rows, seqs, outs
@@ -214,10 +217,14 @@ ENTRY linear_rows_bf16(const int32_t* __restrict__ head,  // [8] rows, seqs, out
   stack<Usual, false, false>({head[0], x}, {{w}, {bias}, {y}, {N}}, K);
 }
 
-// y += x wᵀ + bias
-ENTRY linear_add_rows_bf16(const int32_t* __restrict__ head, const float* __restrict__ x, const uint16_t* __restrict__ w,
-                           const float* __restrict__ bias, float* y, int32_t N, int32_t K) {
-  stack<Usual, false, true>({head[0], x}, {{w}, {bias}, {y}, {N}}, K);
+// y += x wᵀ + bias; the entry's number is blocks a multiprocessor
+ENTRY_OF(Alone) linear_add_rows_bf16_1(const int32_t* __restrict__ head, const float* __restrict__ x, const uint16_t* __restrict__ w,
+                                       const float* __restrict__ bias, float* y, int32_t N, int32_t K) {
+  stack<Alone, false, true>({head[0], x}, {{w}, {bias}, {y}, {N}}, K);
+}
+ENTRY_OF(Deep) linear_add_rows_bf16_2(const int32_t* __restrict__ head, const float* __restrict__ x, const uint16_t* __restrict__ w,
+                                      const float* __restrict__ bias, float* y, int32_t N, int32_t K) {
+  stack<Deep, false, true>({head[0], x}, {{w}, {bias}, {y}, {N}}, K, {}, kNear / 2);
 }
 
 // yi = x wiᵀ + biasi; absent ones have Ni = 0
