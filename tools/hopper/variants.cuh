@@ -65,7 +65,7 @@ Set set(const char* name) {
 #define SET(W, D, B, A) set<W, D, B, A>("W" #W " D" #D " B" #B " A" #A)
 inline const std::vector<Set>& all() {
   static const std::vector<Set> v = {SET(8, 8, 2, 0), SET(8, 8, 2, 1), SET(8, 8, 2, 2), SET(8, 4, 3, 0),  SET(8, 4, 3, 1),
-                                     SET(8, 4, 3, 2), SET(16, 4, 2, 0), SET(16, 4, 2, 1), SET(16, 4, 2, 2), SET(16, 4, 1, 1), SET(4, 8, 4, 1)};
+                                     SET(8, 4, 3, 2), SET(16, 3, 2, 0), SET(16, 4, 2, 0), SET(16, 4, 2, 1), SET(16, 4, 2, 2), SET(16, 4, 1, 1), SET(4, 8, 4, 1)};
   return v;
 }
 #undef SET
