@@ -85,7 +85,7 @@ __device__ __forceinline__ void down(const int32_t* count, const float* __restri
 }
 
 #define EXPERTS_UP(T, GATED, ACT, FORM)                                                                     \
-  extern "C" __global__ void __launch_bounds__(256)                                                         \
+  extern "C" __global__ void __launch_bounds__(256, 2)                                                      \
       experts_up_##GATED##_##ACT##_##T(const int32_t* __restrict__ count, /* [1] rows of this step */       \
                                        const float* __restrict__ x,       /* [rows, H] */                   \
                                        const int32_t* __restrict__ ids,   /* [rows, k] */                   \
@@ -99,7 +99,7 @@ __device__ __forceinline__ void down(const int32_t* count, const float* __restri
   }
 
 #define EXPERTS_DOWN(T)                                                                                     \
-  extern "C" __global__ void __launch_bounds__(256)                                                         \
+  extern "C" __global__ void __launch_bounds__(256, 2)                                                      \
       experts_down_##T(const int32_t* __restrict__ count,   /* [1] rows of this step */                     \
                        const float* __restrict__ x,         /* [rows, H] */                                 \
                        const int32_t* __restrict__ ids,     /* [rows, k] */                                 \
