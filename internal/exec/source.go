@@ -93,6 +93,7 @@ type piece struct {
 type sourceReader struct {
 	store  Store
 	pieces []piece
+	span   []byte // groups and what lies between them
 
 	turned   []byte // the last matrix that was transposed
 	turnedAt piece
@@ -106,12 +107,41 @@ func (r *sourceReader) read(off int64, dst []byte) error {
 		for off < size && len(dst) > 0 {
 			group, at := off/p.run, off%p.run
 			n := min(p.run-at, int64(len(dst)))
-			if err := r.bytes(p, p.first+group*p.stride+at, dst[:n]); err != nil {
+			var err error
+			if many := min(int64(len(dst)), size-off) / p.run; at == 0 && many > 1 && p.stride <= closeBytes && p.matrix == 0 {
+				n = min(many, 1+spanBytes/p.stride) * p.run
+				err = r.spread(p, p.first+group*p.stride, dst[:n])
+			} else {
+				err = r.bytes(p, p.first+group*p.stride+at, dst[:n])
+			}
+			if err != nil {
 				return err
 			}
 			dst, off = dst[n:], off+n
 		}
 		off -= size
+	}
+	return nil
+}
+
+const (
+	closeBytes = 64 << 10 // groups this close are read with what lies between them
+	spanBytes  = 1 << 20  // about how much of that at a time
+)
+
+// spread reads whole groups, the first of which lies off bytes after a piece's base.
+func (r *sourceReader) spread(p *piece, off int64, dst []byte) error {
+	n := int64(len(dst)) / p.run
+	size := (n-1)*p.stride + p.run
+	if int64(cap(r.span)) < size {
+		r.span = make([]byte, size)
+	}
+	span := r.span[:size]
+	if err := r.store.Read(p.name, p.base+off, span); err != nil {
+		return err
+	}
+	for i := range n {
+		copy(dst[i*p.run:(i+1)*p.run], span[i*p.stride:])
 	}
 	return nil
 }
