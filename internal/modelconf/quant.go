@@ -74,7 +74,7 @@ func (v Values) Word() string {
 type Scheme struct {
 	// Method tells names and sense of the tensors beside the weight: "fp8" (weight_scale_inv, in DeepSeek V4 scale,
 	// multiplies), "modelopt" (weight_scale, weight_scale_2, input_scale multiply), "compressed-tensors" (weight_packed,
-	// weight_scale; global scales divide), "mxfp4" (…_blocks, …_scales), "awq", "gptq" (qweight, qzeros, scales).
+	// weight_scale; global scales divide), "mxfp4" (…_blocks, …_scales), "awq", "gptq" and "gptq_v2" (qweight, qzeros, scales).
 	Method string
 	Weight Values
 	Act    Values // the layer's input

@@ -191,7 +191,10 @@ func (q *Quant) gptq(f *fields) {
 		f.refuse(f.get("bits"), " (4, 8)")
 	}
 	w.Group = groupOf(f, f.integer("group_size", 128))
-	f.str("checkpoint_format", "gptq", "gptq_v2")
+	method := "gptq"
+	if f.str("checkpoint_format", "gptq", "gptq_v2") == "gptq_v2" {
+		method = "gptq_v2"
+	}
 	f.only("desc_act") // permuted columns
 	f.only("dynamic")  // other schemes for modules by pattern
 	f.only("lm_head")
@@ -199,7 +202,7 @@ func (q *Quant) gptq(f *fields) {
 	f.skip("damp_percent", "true_sequential", "static_groups", "model_name_or_path", "model_file_base_name", "dataset", "tokenizer",
 		"meta", "pack_dtype", "quantizer", "modules_in_block_to_quantize", "model_seqlen", "block_name_to_quantize", "batch_size",
 		"pad_token_id", "use_cuda_fp16", "max_input_length", "cache_block_outputs", "backend", "exllama_config", "use_exllama")
-	q.everyLinear(f, Scheme{Method: "gptq", Weight: w})
+	q.everyLinear(f, Scheme{Method: method, Weight: w})
 }
 
 // groupOf is the extent of groups along the input: size elements, or a whole row for -1.

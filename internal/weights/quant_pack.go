@@ -14,7 +14,7 @@ import (
 // Reads refuses a scheme that Quantised cannot read (Unsupported); the message goes on behind a tensor's or a checkpoint's name.
 func Reads(s modelconf.Scheme) error {
 	w := s.Weight
-	if w.Format == modelconf.Int8 || w.Format == modelconf.Int4 && (w.Zero || s.Method != "compressed-tensors") {
+	if w.Format == modelconf.Int8 || w.Format == modelconf.Int4 && w.Zero && s.Method == "compressed-tensors" {
 		return diag.Errorf(diag.Unsupported, "is quantised by %s (%v), which the engine cannot read yet", s.Method, w)
 	}
 	return nil
@@ -35,6 +35,12 @@ func (f *finder) pack(name, module string, t tensor.Info) {
 	w := s.Weight
 	if err := Reads(s); err != nil {
 		f.fault(diag.Unsupported, t.Name, "%s", err)
+		return
+	}
+	if s.Method == "awq" || strings.HasPrefix(s.Method, "gptq") {
+		if f.byColumns(p, module, s) {
+			p.DType = p.shows()
+		}
 		return
 	}
 	last := len(t.Shape) - 1
@@ -217,6 +223,10 @@ func (p *packed) shows() tensor.DType {
 		return tensor.NVFP4
 	case p.scale.DType == tensor.E8M0 && whole(32):
 		return tensor.MXFP4
+	case p.columns != nil && !p.columns.symmetric && p.scale.DType == tensor.F16 && whole(32):
+		return tensor.Q5_0
+	case p.columns != nil && !p.columns.symmetric:
+		return tensor.F32
 	case p.scale.DType == tensor.BF16 && whole(32):
 		return tensor.INT4_B32
 	case p.scale.DType == tensor.F16 && whole(32):

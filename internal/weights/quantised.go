@@ -33,6 +33,7 @@ type packed struct {
 	scale       tensor.Info // without a name: none
 	group       [2]int64    // rows and columns of a scale
 	rows        *rowScale   // nil: none
+	columns     *columns    // of values and scales that lie by columns; nil: by rows
 }
 
 // rowScale multiplies rows after everything else.
@@ -77,6 +78,33 @@ var (
 			halves(dst[2:], values)
 		}}
 )
+
+// codesUint4 are codes from which a zero point is taken, the last byte of scale. Their difference has five bits where the zero
+// points differ.
+var codesUint4 = codec{4,
+	func(dst []float32, src []byte) {
+		for i, b := range src {
+			dst[2*i], dst[2*i+1] = float32(b&15), float32(b>>4)
+		}
+	},
+	func(dst, values, scale []byte, _ tensor.DType) {
+		copy(dst, scale[:2])
+		if len(dst) == 18 { // the zero point is 8
+			halves(dst[2:], values)
+			return
+		}
+		var high uint32
+		var low [16]byte
+		zero := scale[2]
+		for i := range 32 {
+			code := values[i/2] >> (i % 2 * 4) & 15
+			code += 16 - zero
+			low[i%16] |= code & 15 << (i / 16 * 4)
+			high |= uint32(code>>4) << i
+		}
+		binary.LittleEndian.PutUint32(dst[2:], high)
+		copy(dst[6:], low[:])
+	}}
 
 // halves puts 32 codes of 4 bits that follow each other into ggml's order: element i with element i+16.
 func halves(dst, src []byte) {
@@ -131,30 +159,15 @@ func (p *packed) read(d tensor.DType, off int64, dst []byte) error {
 
 // readRows writes n rows from row on.
 func (p *packed) readRows(d tensor.DType, row, n int64, out []byte) error {
-	values := make([]byte, n*p.rowBytes())
-	if err := p.store.Read(p.values.Name, row*p.rowBytes(), values); err != nil {
+	values, scales, err := p.stored(row, n)
+	if err != nil {
 		return err
-	}
-	if p.values.DType == tensor.E4M3 && anyNaN(values) {
-		return diag.Errorf(diag.Format, "tensor %s: a value is not a number", p.values.Name).For(p.values.Name)
 	}
 	if p.scale.Name == "" && d == p.values.DType {
 		copy(out, values)
 		return nil
 	}
-	var scales []byte
-	var per int64 // bytes of a row of scales
-	if p.scale.Name != "" {
-		first, end := p.scaleRow(row), p.scaleRow(row+n-1)+1
-		per = p.scale.DType.Bytes(ceil(p.shape[2], p.group[1]))
-		scales = make([]byte, (end-first)*per)
-		if err := p.store.Read(p.scale.Name, first*per, scales); err != nil {
-			return err
-		}
-		if why := badScale(p.scale.DType, scales); why != "" {
-			return diag.Errorf(diag.Format, "tensor %s: a scale is %s", p.scale.Name, why).For(p.scale.Name)
-		}
-	}
+	per := p.scaleBytes() * ceil(p.shape[2], p.group[1])
 	rows := make([]float32, n)
 	if err := p.rowScales(row, rows); d == tensor.F32 && err != nil {
 		return err
@@ -168,7 +181,7 @@ func (p *packed) readRows(d tensor.DType, row, n int64, out []byte) error {
 			continue
 		}
 		elems, size := d.Block()
-		of, bytes := int64(elems)*p.codes.bits/8, p.scale.DType.Bytes(1)
+		of, bytes := int64(elems)*p.codes.bits/8, p.scaleBytes()
 		for i := int64(0); i*int64(elems) < p.shape[2]; i++ {
 			at := i * int64(elems) / p.group[1] * bytes
 			p.codes.block(to[i*int64(size):][:size], src[i*of:][:of], own[at:][:bytes], p.scale.DType)
@@ -177,15 +190,59 @@ func (p *packed) readRows(d tensor.DType, row, n int64, out []byte) error {
 	return nil
 }
 
+// scaleBytes is what a scale takes, with its zero point if there is one.
+func (p *packed) scaleBytes() int64 {
+	switch {
+	case p.scale.Name == "":
+		return 0
+	case p.columns != nil:
+		return p.scale.DType.Bytes(1) + 1
+	}
+	return p.scale.DType.Bytes(1)
+}
+
+// stored reads the values of rows, and the rows of scales that belong to them.
+func (p *packed) stored(row, n int64) (values, scales []byte, err error) {
+	if p.columns != nil {
+		return p.columns.rows(p, row, n)
+	}
+	values = make([]byte, n*p.rowBytes())
+	if err := p.store.Read(p.values.Name, row*p.rowBytes(), values); err != nil {
+		return nil, nil, err
+	}
+	if p.values.DType == tensor.E4M3 && anyNaN(values) {
+		return nil, nil, diag.Errorf(diag.Format, "tensor %s: a value is not a number", p.values.Name).For(p.values.Name)
+	}
+	if p.scale.Name == "" {
+		return values, nil, nil
+	}
+	first, end := p.scaleRow(row), p.scaleRow(row+n-1)+1
+	per := p.scaleBytes() * ceil(p.shape[2], p.group[1])
+	scales = make([]byte, (end-first)*per)
+	if err := p.store.Read(p.scale.Name, first*per, scales); err != nil {
+		return nil, nil, err
+	}
+	if why := badScale(p.scale.DType, scales); why != "" {
+		return nil, nil, diag.Errorf(diag.Format, "tensor %s: a scale is %s", p.scale.Name, why).For(p.scale.Name)
+	}
+	return values, scales, nil
+}
+
 // floats writes a row as float32.
 func (p *packed) floats(dst, values, scales []byte, row float32) {
 	x := make([]float32, p.shape[2])
 	p.codes.float(x, values)
 	if len(scales) > 0 {
-		s := make([]float32, ceil(p.shape[2], p.group[1]))
-		_ = tensor.Decode(s, p.scale.DType, scales)
-		for i := range x {
-			x[i] *= s[int64(i)/p.group[1]]
+		size := p.scaleBytes()
+		for i := int64(0); i < p.shape[2]; i += p.group[1] {
+			own := scales[i/p.group[1]*size:][:size]
+			scale, zero := number(p.scale.DType, own), float32(0)
+			if p.columns != nil {
+				zero = float32(own[size-1])
+			}
+			for j := i; j < min(i+p.group[1], p.shape[2]); j++ {
+				x[j] = (x[j] - zero) * scale
+			}
 		}
 	}
 	for i, v := range x {
@@ -379,6 +436,9 @@ func (q *quantised) Drop(name string) {
 	}
 	if as != ScaleOf {
 		q.Store.Drop(p.values.Name)
+		if p.columns != nil {
+			p.columns.drop()
+		}
 		if p.scale.Name != "" {
 			q.Store.Drop(p.scale.Name)
 		}

@@ -219,12 +219,74 @@ func layers() map[string]layer {
 			r.scales("m.q.weight_global_scale", tensor.F32, 1), r.scales("m.q.input_global_scale", tensor.F32, 1)}, [2]int64{1, 16}, 2, true, tensor.Shape{7, 96}, tensor.NVFP4, true},
 		"ct nvfp4, odd": {ctNVFP4, "m.q.weight", []made{r.nibbles("m.q.weight_packed", tensor.U8, e2m1Value, 5, 24), r.scales("m.q.weight_scale", tensor.E4M3, 5, 3),
 			r.scales("m.q.weight_global_scale", tensor.F32, 1)}, [2]int64{1, 16}, 2, true, tensor.Shape{5, 48}, tensor.F32, false},
-		"ct mxfp4":       {ctMXFP4, "m.q.weight", []made{r.nibbles("m.q.weight_packed", tensor.U8, e2m1Value, 7, 48), r.scales("m.q.weight_scale", tensor.U8, 7, 3)}, [2]int64{1, 32}, 0, false, tensor.Shape{7, 96}, tensor.MXFP4, false},
-		"gpt_oss mxfp4":  {gptOSS, "m.mlp.experts.up_blocks", []made{r.nibbles("m.mlp.experts.up_blocks", tensor.U8, e2m1Value, 3, 6, 2, 16), r.scales("m.mlp.experts.up_scales", tensor.U8, 3, 6, 2)}, [2]int64{1, 32}, 0, false, tensor.Shape{3, 6, 64}, tensor.MXFP4, false},
-		"deepseek mxfp4": {fp8FP4, "m.ffn.experts.0.w1.weight", []made{r.nibbles("m.ffn.experts.0.w1.weight", tensor.I8, e2m1Value, 6, 32), r.scales("m.ffn.experts.0.w1.scale", tensor.E8M0, 6, 2)}, [2]int64{1, 32}, 0, false, tensor.Shape{6, 64}, tensor.MXFP4, false},
-		"ct int4":        {ctInt4(32), "m.q.weight", []made{r.nibbles("m.q.weight_packed", tensor.I32, i4, 7, 12), r.scales("m.q.weight_scale", tensor.BF16, 7, 3), shapeOf("m.q.weight_shape", 7, 96)}, [2]int64{1, 32}, 0, false, tensor.Shape{7, 96}, tensor.INT4_B32, false},
-		"ct int4, f16":   {ctInt4(64), "m.q.weight", []made{r.nibbles("m.q.weight_packed", tensor.I32, i4, 7, 16), r.scales("m.q.weight_scale", tensor.F16, 7, 2)}, [2]int64{1, 64}, 0, false, tensor.Shape{7, 128}, tensor.Q4_0, false},
+		"ct mxfp4":        {ctMXFP4, "m.q.weight", []made{r.nibbles("m.q.weight_packed", tensor.U8, e2m1Value, 7, 48), r.scales("m.q.weight_scale", tensor.U8, 7, 3)}, [2]int64{1, 32}, 0, false, tensor.Shape{7, 96}, tensor.MXFP4, false},
+		"gpt_oss mxfp4":   {gptOSS, "m.mlp.experts.up_blocks", []made{r.nibbles("m.mlp.experts.up_blocks", tensor.U8, e2m1Value, 3, 6, 2, 16), r.scales("m.mlp.experts.up_scales", tensor.U8, 3, 6, 2)}, [2]int64{1, 32}, 0, false, tensor.Shape{3, 6, 64}, tensor.MXFP4, false},
+		"deepseek mxfp4":  {fp8FP4, "m.ffn.experts.0.w1.weight", []made{r.nibbles("m.ffn.experts.0.w1.weight", tensor.I8, e2m1Value, 6, 32), r.scales("m.ffn.experts.0.w1.scale", tensor.E8M0, 6, 2)}, [2]int64{1, 32}, 0, false, tensor.Shape{6, 64}, tensor.MXFP4, false},
+		"awq":             byColumns(`{"quant_method": "awq", "bits": 4, "group_size": 64, "zero_point": true, "version": "gemm"}`, 24, 128, 64, tensor.Q5_0),
+		"awq, odd":        byColumns(`{"quant_method": "awq", "bits": 4, "group_size": 16, "zero_point": true, "version": "gemm"}`, 8, 80, 16, tensor.F32),
+		"gptq":            byColumns(`{"quant_method": "gptq", "bits": 4, "group_size": 32, "desc_act": false, "sym": false, "checkpoint_format": "gptq"}`, 16, 96, 32, tensor.Q5_0),
+		"gptq_v2":         byColumns(`{"quant_method": "gptq", "bits": 4, "group_size": 32, "desc_act": false, "sym": false, "checkpoint_format": "gptq_v2"}`, 8, 64, 32, tensor.Q5_0),
+		"gptq, symmetric": byColumns(`{"quant_method": "gptq", "bits": 4, "group_size": -1, "desc_act": false, "sym": true, "checkpoint_format": "gptq"}`, 8, 64, 64, tensor.Q4_0),
+		"ct int4":         {ctInt4(32), "m.q.weight", []made{r.nibbles("m.q.weight_packed", tensor.I32, i4, 7, 12), r.scales("m.q.weight_scale", tensor.BF16, 7, 3), shapeOf("m.q.weight_shape", 7, 96)}, [2]int64{1, 32}, 0, false, tensor.Shape{7, 96}, tensor.INT4_B32, false},
+		"ct int4, f16":    {ctInt4(64), "m.q.weight", []made{r.nibbles("m.q.weight_packed", tensor.I32, i4, 7, 16), r.scales("m.q.weight_scale", tensor.F16, 7, 2)}, [2]int64{1, 64}, 0, false, tensor.Shape{7, 128}, tensor.Q4_0, false},
 	}
+}
+
+// byColumns is a layer as AWQ and GPTQ store it: n outputs, k inputs in groups of g.
+func byColumns(config string, n, k, g int, shown tensor.DType) layer {
+	r := rand.New(rand.NewPCG(uint64(n), uint64(k)))
+	awq, symmetric := strings.Contains(config, `"awq"`), strings.Contains(config, `"sym": true`)
+	less := 0
+	if strings.Contains(config, `"checkpoint_format": "gptq"`) {
+		less = 1
+	}
+	words := func(name string, rows, cols int) made {
+		m := made{NamedTensor: safetensors.NamedTensor{Name: name, DType: tensor.I32, Shape: tensor.Shape{int64(rows), int64(cols)}}}
+		m.Data = make([]byte, 4*rows*cols)
+		return m
+	}
+	put := func(m made, word, nibble, code int) { m.Data[4*word+nibble/2] |= byte(code << (nibble % 2 * 4)) }
+	place := func(row int) int { // the nibble of an output
+		if awq {
+			return []int{0, 4, 1, 5, 2, 6, 3, 7}[row%8]
+		}
+		return row % 8
+	}
+	groups := (k + g - 1) / g
+	q, z := words("m.q.qweight", k, n/8), words("m.q.qzeros", groups, n/8)
+	if !awq {
+		q = words("m.q.qweight", k/8, n)
+	}
+	s := made{NamedTensor: safetensors.NamedTensor{Name: "m.q.scales", DType: tensor.F16, Shape: tensor.Shape{int64(groups), int64(n)}, Data: make([]byte, 2*groups*n)}}
+	s.v = make([]float64, n*groups)
+	index := made{NamedTensor: safetensors.NamedTensor{Name: "m.q.g_idx", DType: tensor.I32, Shape: tensor.Shape{int64(k)}, Data: make([]byte, 4*k)}}
+	for row := range n {
+		zero := 0
+		for i := range k {
+			binary.LittleEndian.PutUint32(index.Data[4*i:], uint32(i/g))
+			if i%g == 0 {
+				if zero = 8; !symmetric {
+					zero = r.IntN(16) + less
+				}
+				put(z, i/g*(n/8)+row/8, place(row), zero-less)
+				h := tensor.ToF16(float32(0.01 + r.Float64()))
+				binary.LittleEndian.PutUint16(s.Data[2*(i/g*n+row):], h)
+				s.v[row*groups+i/g] = float64(tensor.FromF16(h))
+			}
+			code := r.IntN(16)
+			if awq {
+				put(q, i*(n/8)+row/8, place(row), code)
+			} else {
+				put(q, i/8*n+row, i%8, code)
+			}
+			q.v = append(q.v, float64(code-zero))
+		}
+	}
+	l := layer{config, "m.q.weight", []made{q, s, z}, [2]int64{1, int64(g)}, 0, false, tensor.Shape{int64(n), int64(k)}, shown, false}
+	if !awq {
+		l.tensors = append(l.tensors, index)
+	}
+	return l
 }
 
 func shapeOf(name string, n, k int64) made {
@@ -356,6 +418,8 @@ func TestContradictionsAreRefusedByName(t *testing.T) {
 	}
 	nan, inf := float32(math.NaN()), float32(math.Inf(1))
 	nv, fp := all["modelopt nvfp4"], all["fp8 block"]
+	gptq := all["gptq"]
+	gptq.config = strings.Replace(gptq.config, `"sym": false`, `"sym": true`, 1)
 	plain := r.of("m.q.weight", tensor.BF16, 8, 32).NamedTensor
 	for name, c := range map[string]struct {
 		config string
@@ -393,7 +457,10 @@ func TestContradictionsAreRefusedByName(t *testing.T) {
 		"another format":     {moFP8, nv.tensors, nil, "m.q.weight is u8 [7 32], but the config says e4m3[*x*]"},
 		"shape beside":       {all["ct int4"].config, all["ct int4"].tensors, []safetensors.NamedTensor{shapeOf("m.q.weight_shape", 7, 95).NamedTensor}, "m.q.weight_shape says [7 95]"},
 		"packed and not":     {ctNVFP4, all["ct nvfp4"].tensors, []safetensors.NamedTensor{r.nibbles("m.q.weight", tensor.U8, e2m1Value, 7, 48).NamedTensor}, "is there beside other values"},
-		"awq":                {`{"quant_method": "awq", "bits": 4, "group_size": 32, "zero_point": true, "version": "gemm"}`, []made{r.of("m.q.qweight", tensor.I32, 64, 8), r.of("m.q.qzeros", tensor.I32, 2, 8), r.scales("m.q.scales", tensor.F16, 2, 64)}, nil, "m.q.qweight is quantised by awq"},
+		"zero points":        {gptq.config, all["gptq"].tensors, nil, "m.q.qzeros: a zero point is"},
+		"no zero points":     {all["awq"].config, all["awq"].tensors, []safetensors.NamedTensor{without("m.q.qzeros")}, "m.q.qzeros is missing"},
+		"permuted":           {all["gptq"].config, all["gptq"].tensors, []safetensors.NamedTensor{edit(all["gptq"].tensors[3], 4*33, 2)}, "m.q.g_idx puts input 33 into another group"},
+		"shape of scales":    {all["awq"].config, all["awq"].tensors, []safetensors.NamedTensor{r.scales("m.q.scales", tensor.F16, 2, 25).NamedTensor}, "m.q.scales is [2 25]"},
 		"int8":               {ctConfig("int-quantized", `"num_bits": 8, "type": "int", "strategy": "channel"`), []made{r.of("m.q.weight", tensor.I8, 8, 64), r.scales("m.q.weight_scale", tensor.BF16, 8, 1)}, nil, "m.q.weight is quantised by compressed-tensors (int8"},
 		"float8_e5m2":        {fp.config, []made{r.of("m.q.weight", tensor.E5M2, 8, 64)}, nil, "m.q.weight is e5m2"},
 	} {

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Packs reference checkpoints into testdata/tiny: pack.py FIXTURES FAMILY…
+"""Packs reference checkpoints into testdata/tiny: pack.py FIXTURES FAMILY…, or into FOLDER of it: pack.py --into FOLDER FIXTURES FAMILY…
 
 Each family becomes FAMILY.tar.gz with config.json, the weights, the tokenizer and ref.safetensors (transformers' float32 logits).
+Quantised ones (quantise.py) go into the folder quantised.
 Of the reference, hidden states and greedy logits stay out: no test reads them. The archives are reproducible: no names, no times.
 """
 import gzip, io, json, os, struct, sys, tarfile
 
-KEEP = ('config.json', 'generation_config.json', 'model.safetensors', 'model-mtp.safetensors', 'model.safetensors.index.json',
+KEEP = ('config.json', 'hf_quant_config.json', 'generation_config.json', 'model.safetensors', 'model-mtp.safetensors', 'model.safetensors.index.json',
         'ref.safetensors', 'tokenizer.json', 'tokenizer_config.json')
 
 
@@ -27,8 +28,9 @@ def trim(data):
     return struct.pack('<Q', len(text)) + text + kept
 
 
-def main(fixtures, families):
-    out = os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', '..', 'testdata', 'tiny')
+def main(folder, fixtures, families):
+    out = os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', '..', 'testdata', 'tiny', folder)
+    os.makedirs(out, exist_ok=True)
     for family in families:
         raw = io.BytesIO()
         with tarfile.open(fileobj=raw, mode='w', format=tarfile.USTAR_FORMAT) as tar:
@@ -45,4 +47,8 @@ def main(fixtures, families):
             z.write(raw.getvalue())
 
 
-main(sys.argv[1], sys.argv[2:])
+folder = ''
+if sys.argv[1] == '--into':
+    folder = sys.argv[2]
+    del sys.argv[1:3]
+main(folder, sys.argv[1], sys.argv[2:])

@@ -12,7 +12,7 @@ Embeddings, heads, norms, convolutions, routers, gates, vision towers and draft 
     nvfp4       ModelOpt NVFP4: weight_scale_2 multiplies                 nvfp4-ct     compressed-tensors: weight_global_scale divides
     mixed       ModelOpt MIXED_PRECISION: experts and mlps NVFP4, else FP8
     mxfp4       gpt_oss: experts in _blocks and _scales                   mxfp4-ct     compressed-tensors
-    int4        compressed-tensors pack-quantized, groups of 32
+    int4        compressed-tensors pack-quantized, groups of 32           awq, gptq    with zero points, groups of 32
 
 Needs torch, transformers and safetensors.
 """
@@ -90,6 +90,23 @@ def int4(w):
     return packed, scale, c.float() * s
 
 
+def columns(w, awq):
+    """qweight, qzeros and scales of AWQ or GPTQ."""
+    n, k = w.shape
+    g = w.reshape(n, k // 32, 32)
+    low, high = g.amin(2).clamp(max=0), g.amax(2).clamp(min=0)
+    scale = ((high - low) / 15).clamp(min=1e-5).half()
+    s = scale.float()
+    zero = (-low / s).round().clamp(0 if awq else 1, 15).to(torch.int32)
+    q = (g / s[..., None] + zero[..., None]).round().clamp(0, 15).to(torch.int32)
+    back = ((q - zero[..., None]).float() * s[..., None]).reshape(n, k)
+    order = [0, 2, 4, 6, 1, 3, 5, 7] if awq else list(range(8))
+    outputs = lambda x: sum(x[:, c::8] << 4 * i for i, c in enumerate(order)).to(torch.int32)
+    q, zero = q.reshape(n, k).T, zero.T
+    packed = outputs(q) if awq else sum(q[i::8] << 4 * i for i in range(8)).to(torch.int32)
+    return packed, outputs(zero if awq else zero - 1), scale.T, back
+
+
 def quantise(form, name, w, out):
     """Puts the stored tensors of a weight into out and gives the weight that they mean."""
     module = name.removesuffix('.weight')
@@ -125,6 +142,11 @@ def quantise(form, name, w, out):
         out[module + '.weight_packed'], out[module + '.weight_scale'], back = int4(w)
         out[module + '.weight_shape'] = torch.tensor(w.shape)
         return back
+    if form in ('awq', 'gptq'):
+        out[module + '.qweight'], out[module + '.qzeros'], out[module + '.scales'], back = columns(w, form == 'awq')
+        if form == 'gptq':
+            out[module + '.g_idx'] = torch.arange(w.shape[1], dtype=torch.int32) // 32
+        return back
     raise SystemExit(f'no format {form}')
 
 
@@ -143,6 +165,10 @@ def describe(form, done, left):
         return {'quant_method': 'fp8', 'activation_scheme': 'static', 'weight_block_size': None, 'modules_to_not_convert': left}, None
     if form == 'mxfp4':
         return {'quant_method': 'mxfp4', 'modules_to_not_convert': ['model.layers.*.self_attn', 'model.layers.*.mlp.router', 'model.embed_tokens', 'lm_head']}, None
+    if form == 'awq':
+        return {'quant_method': 'awq', 'bits': 4, 'group_size': 32, 'zero_point': True, 'version': 'gemm', 'modules_to_not_convert': left}, None
+    if form == 'gptq':
+        return {'quant_method': 'gptq', 'bits': 4, 'group_size': 32, 'desc_act': False, 'sym': False, 'checkpoint_format': 'gptq'}, None
     if form == 'fp8-tensor':
         return None, {'quant_algo': 'FP8', 'kv_cache_quant_algo': 'FP8', 'exclude_modules': left}
     if form == 'nvfp4':
