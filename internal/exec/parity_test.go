@@ -25,7 +25,8 @@ import (
 )
 
 // The parity ladder's first rung: a plan of the cpu class in float32 against transformers, on small random checkpoints.
-// testdata/tiny/<family>.tar.gz holds each with its reference logits (tools/tiny packs them).
+// testdata/tiny/<family>.tar.gz holds each with its reference logits (tools/tiny packs them), testdata/tiny/quantised some that are
+// quantised.
 const (
 	tolerance = 1e-3 // on |ours - ref| / (1 + |ref|); about 1e-5 is expected
 	pageSize  = 16
@@ -65,6 +66,9 @@ func openFamily(t *testing.T, name string, with ...string) *family {
 	}
 	t.Cleanup(func() { store.Close() })
 	cfg, err := modelconf.Read(files.Side)
+	if err == nil {
+		store, err = weights.Quantised(store, cfg.Quant)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -150,7 +154,7 @@ func (f *family) load(t *testing.T, device cpu.Options, noFusion bool) *exec.Mod
 }
 
 func TestLogitsEqualTransformers(t *testing.T) {
-	for _, name := range fixture.Families(t) {
+	for _, name := range append(fixture.Families(t), fixture.Quantised(t)...) {
 		t.Run(name, func(t *testing.T) {
 			f := openFamily(t, name)
 			for _, path := range []string{"", "avx2", "go"} {
@@ -196,7 +200,7 @@ func compare(t *testing.T, which string, logits [][]float32, ref reference) (wor
 // What a row gives does not depend on how the prompt was cut, on fusion, or on the number of threads: bit for bit. Cut prompts
 // run on one thread, which needs no other to be awake, and go on for one token, which reads the state that the last cut left.
 func TestChunksFusionAndThreadsChangeNoBit(t *testing.T) {
-	for _, name := range fixture.Families(t) {
+	for _, name := range append(fixture.Families(t), fixture.Quantised(t)...) {
 		t.Run(name, func(t *testing.T) {
 			f := openFamily(t, name)
 			prompt := f.prompts["long"].ids
@@ -260,7 +264,7 @@ func addRows(s *exec.Step, q int, prompt []int32, from, n int) {
 
 // Sequences that share a step do not see each other: three of mixed lengths, in mixed chunks, give what each gives alone.
 func TestABatchEqualsItsMembersAlone(t *testing.T) {
-	for _, name := range fixture.Families(t) {
+	for _, name := range append(fixture.Families(t), fixture.Quantised(t)...) {
 		t.Run(name, func(t *testing.T) {
 			f := openFamily(t, name)
 			m := f.load(t, cpu.Options{}, false)
