@@ -44,6 +44,34 @@ func BenchmarkToken(b *testing.B) {
 	}
 }
 
+// BenchmarkTurn is what a step of so many decoding sequences costs the host above exec, with a model that costs nothing: deciding,
+// publishing, building the step, and bringing its tokens back. It includes sampling from 256 logits a row, of the host or of the scripted device, and one start in
+// 4000 tokens.
+func BenchmarkTurn(b *testing.B) {
+	for _, w := range routings {
+		for _, n := range []int{1, 8, 64, 256} {
+			b.Run(fmt.Sprintf("%s/%d", w.name, n), func(b *testing.B) {
+				limits := exec.Limits{Limits: plan.Limits{Rows: 256, Seqs: 256, Pages: 256}}
+				d := w.driven(b, w.runner(script.Options{Trust: true, Limits: limits}), Options{})
+				turn := func() {
+					for int(d.live) < n {
+						s := submit(b, d.Engine, ask(4000, 1, 2, 3))
+						s.ready.Tokens = make([]seq.Token, 0, 4000)
+					}
+					d.turn()
+				}
+				for range 1100 {
+					turn()
+				}
+				b.ReportAllocs()
+				for b.Loop() {
+					turn()
+				}
+			})
+		}
+	}
+}
+
 // read runs a request and gives how many tokens came.
 func read(t testing.TB, e *Engine, r seq.Request) (n int) {
 	s, err := e.Submit(context.Background(), r)

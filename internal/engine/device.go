@@ -6,7 +6,6 @@ import (
 	"runtime"
 	"time"
 
-	"github.com/metrale/metrale/internal/diag"
 	"github.com/metrale/metrale/internal/exec"
 	"github.com/metrale/metrale/internal/sched"
 	"github.com/metrale/metrale/internal/seq"
@@ -20,16 +19,25 @@ type device struct {
 	events   []sched.Event // for the next sched.Step: the last step's tokens and failures, then the inbox
 	taken    []message     // the inbox, swapped
 	drawn    []*Stream     // whose drawn token is not published yet
-	step     exec.Step
-	jobs     []job // of the step whose logits are there
-	pool     *pool
+	step     exec.Step     // the newest one
+	feed     []int32       // of its rows
+	router   router
+	flights  [2]flight // in turn
+	launched int       // steps so far
+	landed   int
 	gallery  gallery
-	ranUntil int64 // when the runner ended its last step; 0: it was idle since
+	ranUntil int64 // when the last step ended; 0: the runner was idle since
 	lost     error // the device is gone
 }
 
 func newDevice(e *Engine) *device {
-	return &device{Engine: e, sched: sched.New(e.cfg), streams: map[seq.ID]*Stream{}, pool: newPool()}
+	d := &device{Engine: e, sched: sched.New(e.cfg), streams: map[seq.ID]*Stream{}}
+	if e.drawer != nil {
+		d.router = newDeviceRouter(e.drawer, e.cfg.Batch)
+	} else {
+		d.router = newHostRouter(e.runner, e.cfg.Vocab)
+	}
+	return d
 }
 
 // loop is the device thread.
@@ -48,21 +56,24 @@ func (d *device) loop() {
 		d.ranUntil = 0
 		<-d.wake
 	}
-	d.pool.close()
+	d.router.close()
 	d.failed = d.runner.Close()
 }
 
-// turn takes what came in, decides, publishes and runs a step; false: there was nothing to run.
+// turn takes what came in, decides, publishes, launches a step and lands one: that one, or when the scheduler decides ahead the one
+// before. false: there was nothing to do.
 func (d *device) turn() bool {
 	d.collect()
 	now := d.now()
 	decision := d.sched.Step(now, d.events)
 	d.publish(decision, now)
-	if len(decision.Work) == 0 {
-		return false
+	work := len(decision.Work) > 0
+	flies := work && d.launch(decision)
+	if under := d.launched - d.landed; under > 1 || under > 0 && !(flies && d.cfg.Ahead) {
+		d.land()
+		return true
 	}
-	d.run(decision)
-	return true
+	return work
 }
 
 // collect appends the inbox to the events.
@@ -103,6 +114,7 @@ func (d *device) publish(dec *sched.Decision, now int64) {
 	d.account(dec, now)
 	for _, id := range dec.Preempted {
 		d.gallery.again(d.streams[id])
+		d.router.leave(d.streams[id])
 	}
 	for i := range dec.Ends {
 		// A stop token is not part of the text.
@@ -123,6 +135,8 @@ func (d *device) publish(dec *sched.Decision, now int64) {
 		s := d.streams[end.ID]
 		delete(d.streams, end.ID)
 		d.gallery.leave(s, len(s.request.Prompt))
+		d.router.leave(s)
+		s.gone = true
 		s.unwatch()
 		s.finish(end)
 	}
@@ -162,84 +176,4 @@ func (d *device) count(s *Stream, now int64) {
 		d.metrics.InterToken.Observe(time.Duration(now - s.last))
 	}
 	s.last = now
-}
-
-// run computes the decided work and leaves its tokens, or its failure, in events.
-func (d *device) run(dec *sched.Decision) {
-	if err := d.compute(dec); err != nil {
-		clear(d.drawn)
-		clear(d.jobs)
-		d.drawn, d.jobs, d.events = d.drawn[:0], d.jobs[:0], d.events[:0]
-		if diag.Is(err, diag.DeviceLost) {
-			if d.lost == nil {
-				d.Engine.lost <- err
-			}
-			d.lost = err
-			d.stopTaking(err)
-		}
-		for i := range dec.Work {
-			d.events = append(d.events, sched.Event{Kind: sched.Fail, ID: dec.Work[i].ID, Err: err})
-		}
-	}
-}
-
-// compute runs one step and samples. A panic becomes an error.
-func (d *device) compute(dec *sched.Decision) (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = panicked("the step failed", p)
-		}
-	}()
-	d.build(dec)
-	if err := d.see(dec); err != nil {
-		return err
-	}
-	began := d.now()
-	if d.ranUntil > 0 {
-		d.metrics.Overhead.Observe(time.Duration(began - d.ranUntil))
-	}
-	logits, err := d.runner.Run(&d.step)
-	if err != nil {
-		return err
-	}
-	d.ranUntil = d.now()
-	if len(logits) != len(d.step.OutRows) {
-		return diag.Errorf(diag.Internal, "the step gave %d rows of logits, %d were asked for", len(logits), len(d.step.OutRows))
-	}
-	d.seen(dec)
-	d.sample(dec, logits)
-	d.metrics.Steps.Add(1)
-	d.metrics.Rows.Add(int64(len(d.step.Tokens)))
-	d.metrics.Step.Observe(time.Duration(d.ranUntil - began))
-	return nil
-}
-
-// build writes the step that the decision describes.
-func (d *device) build(dec *sched.Decision) {
-	s := &d.step
-	s.Tokens, s.Positions, s.RowSeq, s.Slots = s.Tokens[:0], s.Positions[:0], s.RowSeq[:0], s.Slots[:0]
-	s.CuRows, s.Pages, s.StateSlot, s.Fresh, s.OutRows = append(s.CuRows[:0], 0), s.Pages[:0], s.StateSlot[:0], s.Fresh[:0], s.OutRows[:0]
-	size := d.cfg.PageSize
-	for i := range dec.Work {
-		w := &dec.Work[i]
-		s.Tokens = append(s.Tokens, w.Tokens...)
-		for j := range w.Tokens {
-			pos := w.First + j
-			s.Positions = append(s.Positions, int32(pos))
-			s.RowSeq = append(s.RowSeq, int32(i))
-			s.Slots = append(s.Slots, w.Pages[pos/size]*int32(size)+int32(pos%size))
-		}
-		rows := int32(len(s.Tokens))
-		for r := rows - int32(w.Outs); r < rows; r++ {
-			s.OutRows = append(s.OutRows, r)
-		}
-		s.CuRows = append(s.CuRows, rows)
-		s.Pages = append(s.Pages, w.Pages)
-		s.StateSlot = append(s.StateSlot, max(w.Slot, 0))
-		fresh := int32(0)
-		if w.Fresh {
-			fresh = 1
-		}
-		s.Fresh = append(s.Fresh, fresh)
-	}
 }

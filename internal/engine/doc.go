@@ -2,11 +2,18 @@
 
 // Package engine runs sequences on a device: the shell around the pure scheduler and sampler.
 //
-//	Submit ─► inbox ─┐                                        ┌─► Stream.Next
-//	Cancel ─► inbox ─┤   one goroutine on one OS thread        │
-//	                 └─► sched.Step ─► publish ─► Runner.Run ─► sample ─┐
-//	                         ▲                                          │
-//	                         └────────────── tokens, failures ──────────┘
+//	Submit ─► inbox ─┐                                     ┌─► Stream.Next
+//	Cancel ─► inbox ─┤   one goroutine on one OS thread     │
+//	                 └─► sched.Step ─► publish ─► launch ─► land ─┐
+//	                         ▲                                    │
+//	                         └────── tokens, failures ────────────┘
+//
+// How tokens are drawn and when they come back is the router's:
+//
+//	host     Runner.Run gives logits, the sampler draws at once. Launching does everything.
+//	device   an exec.Drawer draws. Sync: a step lands before the next is decided. Async: the next step is decided and launched
+//	         while one runs (sched.Config.Ahead), and lands one turn later; rows are fed tokens that nobody has seen, a stop is
+//	         found a step late, and what was computed behind it is dropped. The text is the same.
 //
 // Contract:
 //
@@ -20,5 +27,5 @@
 //     fails everything, then and later.
 //  5. An image is run through the tower before the first step that needs it, on the device thread, once for all sequences that
 //     share it; its features are dropped when those are past it, and made again for one that is preempted.
-//  6. In steady state a step allocates nothing; an idle engine uses no CPU.
+//  6. In steady state a step allocates nothing; an idle engine uses no CPU. Two steps are under way at most.
 package engine

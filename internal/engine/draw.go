@@ -5,8 +5,9 @@ package engine
 import (
 	"math"
 
+	"github.com/metrale/metrale/internal/diag"
+	"github.com/metrale/metrale/internal/exec"
 	"github.com/metrale/metrale/internal/sample"
-	"github.com/metrale/metrale/internal/sched"
 	"github.com/metrale/metrale/internal/seq"
 )
 
@@ -28,54 +29,68 @@ func (s *Stream) admit() {
 // unscored is a token without a log-probability.
 func unscored(id int32) seq.Token { return seq.Token{ID: id, Logprob: float32(math.NaN())} }
 
-// sample draws the tokens of a step whose logits are there, and leaves them as events.
-func (d *device) sample(dec *sched.Decision, logits [][]float32) {
-	for i := range dec.Work {
-		if w := &dec.Work[i]; w.Outs > 0 {
-			d.jobs = append(d.jobs, job{stream: d.streams[w.ID], work: w, rows: logits[:w.Outs], vocab: d.cfg.Vocab})
-			logits = logits[w.Outs:]
-		}
-	}
-	d.pool.run(d.jobs)
-	for i := range d.jobs {
-		j := &d.jobs[i]
-		if j.err != nil {
-			d.events = append(d.events, sched.Event{Kind: sched.Fail, ID: j.work.ID, Err: j.err})
-		} else if j.work.Sample {
-			d.drawn = append(d.drawn, j.stream)
-			d.events = append(d.events, sched.Event{Kind: sched.Token, ID: j.work.ID, Token: j.stream.drawn.ID})
-		}
-	}
-	clear(d.jobs)
-	d.jobs = d.jobs[:0]
+// hostRouter runs a step to its end, and draws its tokens from the logits.
+type hostRouter struct {
+	runner exec.Runner
+	vocab  int
+	pool   *pool
+	jobs   []job
 }
+
+func newHostRouter(r exec.Runner, vocab int) *hostRouter {
+	return &hostRouter{runner: r, vocab: vocab, pool: newPool()}
+}
+
+func (h *hostRouter) join(*Stream) error { return nil }
+func (h *hostRouter) leave(s *Stream)    { s.joined = false }
+func (h *hostRouter) close()             { h.pool.close() }
+
+// launch does everything.
+func (h *hostRouter) launch(f *flight, s *exec.Step) error {
+	logits, err := h.runner.Run(s)
+	if err != nil {
+		return err
+	}
+	if len(logits) != len(s.OutRows) {
+		return diag.Errorf(diag.Internal, "the step gave %d rows of logits, %d were asked for", len(logits), len(s.OutRows))
+	}
+	for i := range f.parts {
+		if p := &f.parts[i]; p.outs > 0 {
+			h.jobs = append(h.jobs, job{part: p, rows: logits[:p.outs], vocab: h.vocab})
+			logits = logits[p.outs:]
+		}
+	}
+	h.pool.run(h.jobs)
+	clear(h.jobs)
+	h.jobs = h.jobs[:0]
+	return nil
+}
+
+func (h *hostRouter) land(*flight) error { return nil }
 
 // job is what one sequence does with its rows of a step's logits.
 type job struct {
-	stream *Stream
-	work   *sched.Work
-	rows   [][]float32 // those of the prompt for Echo, then the one for the next token
-	vocab  int
-	err    error
+	*part
+	rows  [][]float32
+	vocab int
 }
 
 // do scores the prompt's rows and draws the next token. A panic is the sequence's failure.
 func (j *job) do(scratch *sample.Scratch) {
 	defer func() {
 		if p := recover(); p != nil {
-			j.err = panicked("sampling failed", p)
+			j.fault = panicked("sampling failed", p)
 		}
 	}()
 	s := j.stream
-	first := j.work.First + len(j.work.Tokens) - len(j.rows) // position of rows[0]
 	for i, row := range j.rows {
 		row = row[:j.vocab]
-		if j.work.Sample && i == len(j.rows)-1 {
-			j.err = s.draw(scratch, row)
+		if j.sample && i == len(j.rows)-1 {
+			j.fault = s.draw(scratch, row)
 			return
 		}
-		t := seq.Token{ID: s.request.Prompt[first+i+1]}
-		if j.err = score(&t, row, s.request.Logprobs); j.err != nil {
+		t := seq.Token{ID: s.request.Prompt[j.first+i+1]}
+		if j.fault = score(&t, row, s.request.Logprobs); j.fault != nil {
 			return
 		}
 		s.prompt = append(s.prompt, t)
@@ -86,7 +101,7 @@ func (j *job) do(scratch *sample.Scratch) {
 func (s *Stream) draw(scratch *sample.Scratch, row []float32) error {
 	r := &s.request
 	in := sample.Row{Logits: row, Index: uint64(s.text)}
-	if s.text < r.MinTokens && !r.IgnoreStop {
+	if s.bans(s.text) {
 		in.Banned = r.Stop
 	}
 	id, err := scratch.Sample(&s.sampler, in)
@@ -103,6 +118,9 @@ func (s *Stream) draw(scratch *sample.Scratch, row []float32) error {
 	s.text++
 	return nil
 }
+
+// bans says that the token of that index must not be a stop token.
+func (s *Stream) bans(index int) bool { return index < s.request.MinTokens && !s.request.IgnoreStop }
 
 // score adds a token's log-probability and the n likeliest tokens.
 func score(t *seq.Token, row []float32, n int) error {

@@ -18,11 +18,12 @@ import (
 
 // Options bound what an engine takes. Zero means what the runner's limits allow, of MaxQueue 128.
 type Options struct {
-	MaxBatch         int // sequences that run at a time (--max-batch-size)
-	MaxQueue         int // sequences that wait when MaxBatch run (--max-num-seqs)
-	MaxPrefillTokens int // prompt tokens in a step (--max-prefill-tokens)
-	MaxContext       int // tokens of a sequence, prompt and text (--max-seq-len)
-	Vocab            int // tokens that may be drawn are below it: the tokenizer's size, when the logits are padded
+	MaxBatch         int  // sequences that run at a time (--max-batch-size)
+	MaxQueue         int  // sequences that wait when MaxBatch run (--max-num-seqs)
+	MaxPrefillTokens int  // prompt tokens in a step (--max-prefill-tokens)
+	MaxContext       int  // tokens of a sequence, prompt and text (--max-seq-len)
+	Vocab            int  // tokens that may be drawn are below it: the tokenizer's size, when the logits are padded
+	Sync             bool // wait for a step's tokens before the next step is decided, also where the device draws them
 	Metrics          *telemetry.Engine
 }
 
@@ -30,7 +31,8 @@ type Options struct {
 type Engine struct {
 	cfg     sched.Config
 	runner  exec.Runner
-	tower   tower // the runner, when it takes images; else nil
+	drawer  exec.Drawer // the runner, when it draws tokens itself; else nil
+	tower   tower       // the runner, when it takes images; else nil
 	metrics *telemetry.Engine
 	start   time.Time
 	wake    chan struct{} // holds one: the inbox has something, or the engine is to close
@@ -56,12 +58,17 @@ type message struct {
 
 // New starts an engine, which owns the runner from now on: Close closes it.
 func New(runner exec.Runner, o Options) (*Engine, error) {
+	drawer, ok := runner.(exec.Drawer)
+	if ok && !drawer.Draws() {
+		drawer = nil
+	}
 	cfg, err := config(runner.Limits(), o).Fit()
 	if err != nil {
 		return nil, err
 	}
+	cfg.Ahead = drawer != nil && !o.Sync
 	e := &Engine{
-		cfg: cfg, runner: runner, metrics: o.Metrics, start: time.Now(),
+		cfg: cfg, runner: runner, drawer: drawer, metrics: o.Metrics, start: time.Now(),
 		wake: make(chan struct{}, 1), done: make(chan struct{}), lost: make(chan error, 1), drained: make(chan struct{}),
 	}
 	e.tower, _ = runner.(tower)
@@ -103,6 +110,11 @@ func (e *Engine) Check(r *seq.Request) error {
 	}
 	if err := e.checkImages(r); err != nil {
 		return err
+	}
+	if e.drawer != nil {
+		if err := checkDraws(r); err != nil {
+			return err
+		}
 	}
 	return sample.Check(&r.Sampling, e.cfg.Vocab)
 }

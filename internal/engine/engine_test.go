@@ -20,27 +20,16 @@ import (
 	"github.com/metrale/metrale/internal/diag"
 	"github.com/metrale/metrale/internal/engine/script"
 	"github.com/metrale/metrale/internal/exec"
-	"github.com/metrale/metrale/internal/kv"
 	"github.com/metrale/metrale/internal/plan"
 	"github.com/metrale/metrale/internal/seq"
-	"github.com/metrale/metrale/internal/telemetry"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// newEngine is an engine over a scripted model, closed at the end of the test.
+// newEngine is one whose host draws.
 func newEngine(t testing.TB, so script.Options, o Options) *Engine {
 	t.Helper()
-	e, err := New(script.New(so), o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := e.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return e
+	return routings[0].engine(t, so, o)
 }
 
 // ask is a greedy request.
@@ -101,379 +90,411 @@ func nothingHeld(t *testing.T, e *Engine) {
 }
 
 func TestHowSequencesEnd(t *testing.T) {
-	e := newEngine(t, script.Options{}, Options{})
-	stop := func(r seq.Request, min int, ignore bool, tokens ...int32) seq.Request {
-		r.Stop, r.MinTokens, r.IgnoreStop = tokens, min, ignore
-		return r
-	}
-	for _, c := range []struct {
-		name string
-		r    seq.Request
-		want []int32
-		end  seq.Finish
-		by   int32
-	}{
-		{"by length", ask(5, 10, 11, 12), []int32{13, 14, 15, 16, 17}, seq.Length, -1},
-		{"by a stop token, which is not part of the text", stop(ask(9, 1), 0, false, 7, 4), []int32{2, 3}, seq.Stopped, 4},
-		{"by a stop token at once", stop(ask(9, 1), 0, false, 2), nil, seq.Stopped, 2},
-		{"by a stop token in the last place", stop(ask(3, 1), 0, false, 4), []int32{2, 3}, seq.Stopped, 4},
-		{"not by a stop token when ignored", stop(ask(3, 1), 0, true, 3), []int32{2, 3, 4}, seq.Length, -1},
-		// The scripted model gives every other token the same logit, so 0 is what is left when 3 is banned.
-		{"not by a stop token before min_tokens, which cannot be drawn", stop(ask(4, 1), 3, false, 3), []int32{2, 0, 1, 2}, seq.Length, -1},
-	} {
-		a := collect(t, submit(t, e, c.r))
-		if !slices.Equal(a.ids(), c.want) || a.end.Finish != c.end || a.end.StopToken != c.by {
-			t.Errorf("%s: %v %+v", c.name, a.ids(), a.end)
+	eachRouting(t, func(t *testing.T, w routing) {
+		e := w.engine(t, script.Options{}, Options{})
+		stop := func(r seq.Request, min int, ignore bool, tokens ...int32) seq.Request {
+			r.Stop, r.MinTokens, r.IgnoreStop = tokens, min, ignore
+			return r
 		}
-	}
-	nothingHeld(t, e)
+		for _, c := range []struct {
+			name string
+			r    seq.Request
+			want []int32
+			end  seq.Finish
+			by   int32
+		}{
+			{"by length", ask(5, 10, 11, 12), []int32{13, 14, 15, 16, 17}, seq.Length, -1},
+			{"by a stop token, which is not part of the text", stop(ask(9, 1), 0, false, 7, 4), []int32{2, 3}, seq.Stopped, 4},
+			{"by a stop token at once", stop(ask(9, 1), 0, false, 2), nil, seq.Stopped, 2},
+			{"by a stop token in the last place", stop(ask(3, 1), 0, false, 4), []int32{2, 3}, seq.Stopped, 4},
+			{"not by a stop token when ignored", stop(ask(3, 1), 0, true, 3), []int32{2, 3, 4}, seq.Length, -1},
+			// The scripted model gives every other token the same logit, so 0 is what is left when 3 is banned.
+			{"not by a stop token before min_tokens, which cannot be drawn", stop(ask(4, 1), 3, false, 3), []int32{2, 0, 1, 2}, seq.Length, -1},
+		} {
+			a := collect(t, submit(t, e, c.r))
+			if !slices.Equal(a.ids(), c.want) || a.end.Finish != c.end || a.end.StopToken != c.by {
+				t.Errorf("%s: %v %+v", c.name, a.ids(), a.end)
+			}
+		}
+		nothingHeld(t, e)
+	})
 }
 
 func TestEchoAndLogprobs(t *testing.T) {
-	e := newEngine(t, script.Options{}, Options{})
-	r := ask(2, 5, 6, 9)
-	r.Echo, r.Logprobs = true, 2
-	a := collect(t, submit(t, e, r))
-	if len(a.prompt) != 3 || !math.IsNaN(float64(a.prompt[0].Logprob)) || a.prompt[0].Top != nil {
-		t.Fatalf("%+v", a.prompt)
-	}
-	likely, unlikely := a.prompt[1], a.prompt[2] // 6 follows 5, 9 does not follow 6
-	if likely.Top[0].Token != 6 || likely.Logprob != likely.Top[0].Value || likely.Logprob < -1e-3 || likely.Top[1].Token != 0 {
-		t.Errorf("%+v", likely)
-	}
-	if unlikely.ID != 9 || unlikely.Top[0].Token != 7 || unlikely.Logprob > -19 {
-		t.Errorf("%+v", unlikely)
-	}
-	if len(a.tokens) != 2 || a.tokens[0].ID != 10 || len(a.tokens[0].Top) != 2 || a.tokens[0].Logprob < -1e-3 {
-		t.Errorf("%+v", a.tokens)
-	}
-	r.MaxTokens, r.Logprobs = 0, -1
-	if a := collect(t, submit(t, e, r)); len(a.prompt) != 3 || len(a.tokens) != 0 || a.end.Finish != seq.Length {
-		t.Errorf("%+v", a)
-	}
+	eachRouting(t, func(t *testing.T, w routing) {
+		e := w.engine(t, script.Options{}, Options{})
+		r := ask(2, 5, 6, 9)
+		r.Echo, r.Logprobs = true, 2
+		a := collect(t, submit(t, e, r))
+		if len(a.prompt) != 3 || !math.IsNaN(float64(a.prompt[0].Logprob)) || a.prompt[0].Top != nil {
+			t.Fatalf("%+v", a.prompt)
+		}
+		likely, unlikely := a.prompt[1], a.prompt[2] // 6 follows 5, 9 does not follow 6
+		if likely.Top[0].Token != 6 || likely.Logprob != likely.Top[0].Value || likely.Logprob < -1e-3 || likely.Top[1].Token != 0 {
+			t.Errorf("%+v", likely)
+		}
+		if unlikely.ID != 9 || unlikely.Top[0].Token != 7 || unlikely.Logprob > -19 {
+			t.Errorf("%+v", unlikely)
+		}
+		if len(a.tokens) != 2 || a.tokens[0].ID != 10 || len(a.tokens[0].Top) != 2 || a.tokens[0].Logprob < -1e-3 {
+			t.Errorf("%+v", a.tokens)
+		}
+		r.MaxTokens, r.Logprobs = 0, -1
+		if a := collect(t, submit(t, e, r)); len(a.prompt) != 3 || len(a.tokens) != 0 || a.end.Finish != seq.Length {
+			t.Errorf("%+v", a)
+		}
+	})
 }
 
 func TestRefusedBeforeAnyWork(t *testing.T) {
-	e := newEngine(t, script.Options{Fault: func(int) error { t.Error("a step ran"); return nil }}, Options{MaxContext: 50, Vocab: 200})
-	gone, cancel := context.WithCancel(t.Context())
-	cancel()
-	hot := ask(5, 1)
-	hot.Sampling.Temperature = -1
-	for _, c := range []struct {
-		name  string
-		ctx   context.Context
-		r     seq.Request
-		code  diag.Code
-		param string
-	}{
-		{"empty prompt", t.Context(), ask(5), diag.Invalid, "prompt"},
-		{"no such token", t.Context(), ask(5, 1, 200), diag.Invalid, "prompt"},
-		{"nothing to do", t.Context(), ask(0, 1), diag.Invalid, "max_tokens"},
-		{"policy", t.Context(), hot, diag.Invalid, "temperature"},
-		{"zero policy", t.Context(), seq.Request{Prompt: []int32{1}, Limits: seq.Limits{MaxTokens: 1}}, diag.Invalid, "top_p"},
-		{"prompt fills the context", t.Context(), ask(1, make([]int32, 50)...), diag.TooLong, "prompt"},
-		{"prompt and text exceed it", t.Context(), ask(11, make([]int32, 40)...), diag.TooLong, "max_tokens"},
-		{"enormous", t.Context(), ask(math.MaxInt, 1), diag.TooLong, "max_tokens"},
-		{"the caller is gone", gone, ask(5, 1), diag.Canceled, ""},
-	} {
-		_, err := e.Submit(c.ctx, c.r)
-		if d, ok := diag.As(err); !ok || d.Code != c.code || d.Param != c.param {
-			t.Errorf("%s: %v", c.name, err)
+	eachRouting(t, func(t *testing.T, w routing) {
+		e := w.engine(t, script.Options{Fault: func(int) error { t.Error("a step ran"); return nil }}, Options{MaxContext: 50, Vocab: 200})
+		gone, cancel := context.WithCancel(t.Context())
+		cancel()
+		hot := ask(5, 1)
+		hot.Sampling.Temperature = -1
+		for _, c := range []struct {
+			name  string
+			ctx   context.Context
+			r     seq.Request
+			code  diag.Code
+			param string
+		}{
+			{"empty prompt", t.Context(), ask(5), diag.Invalid, "prompt"},
+			{"no such token", t.Context(), ask(5, 1, 200), diag.Invalid, "prompt"},
+			{"nothing to do", t.Context(), ask(0, 1), diag.Invalid, "max_tokens"},
+			{"policy", t.Context(), hot, diag.Invalid, "temperature"},
+			{"zero policy", t.Context(), seq.Request{Prompt: []int32{1}, Limits: seq.Limits{MaxTokens: 1}}, diag.Invalid, "top_p"},
+			{"prompt fills the context", t.Context(), ask(1, make([]int32, 50)...), diag.TooLong, "prompt"},
+			{"prompt and text exceed it", t.Context(), ask(11, make([]int32, 40)...), diag.TooLong, "max_tokens"},
+			{"enormous", t.Context(), ask(math.MaxInt, 1), diag.TooLong, "max_tokens"},
+			{"the caller is gone", gone, ask(5, 1), diag.Canceled, ""},
+		} {
+			_, err := e.Submit(c.ctx, c.r)
+			if d, ok := diag.As(err); !ok || d.Code != c.code || d.Param != c.param {
+				t.Errorf("%s: %v", c.name, err)
+			}
 		}
-	}
-	if e.Context() != 50 {
-		t.Errorf("context %d", e.Context())
-	}
+		if e.Context() != 50 {
+			t.Errorf("context %d", e.Context())
+		}
+	})
 }
 
 // TestContextIsWhatThePoolHolds: a prompt that could never get its pages is refused, though the model would take it, and
 // does not stand in the way of others.
 func TestContextIsWhatThePoolHolds(t *testing.T) {
-	limits := exec.Limits{Limits: plan.Limits{PageSize: 16, Pages: 1000}, NumPages: 4}
-	e := newEngine(t, script.Options{Limits: limits}, Options{})
-	if _, err := e.Submit(t.Context(), ask(1, make([]int32, 64)...)); !diag.Is(err, diag.TooLong) {
-		t.Error(err)
-	}
-	if a := collect(t, submit(t, e, ask(60, 1, 2, 3, 4))); len(a.tokens) != 60 {
-		t.Error(a.end)
-	}
-}
-
-func TestOverloadIsTold(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		e := newEngine(t, script.Options{Delay: time.Second}, Options{MaxBatch: 2, MaxQueue: 3})
-		var streams []*Stream
-		for range 5 {
-			streams = append(streams, submit(t, e, ask(3, 1)))
+	eachRouting(t, func(t *testing.T, w routing) {
+		limits := exec.Limits{Limits: plan.Limits{PageSize: 16, Pages: 1000}, NumPages: 4}
+		e := w.engine(t, script.Options{Limits: limits}, Options{})
+		if _, err := e.Submit(t.Context(), ask(1, make([]int32, 64)...)); !diag.Is(err, diag.TooLong) {
+			t.Error(err)
 		}
-		if _, err := e.Submit(t.Context(), ask(3, 1)); !diag.Is(err, diag.Overloaded) {
-			t.Fatal(err)
-		}
-		time.Sleep(1500 * time.Millisecond)
-		if st := e.Stats(); st.Running != 2 || st.Waiting != 3 {
-			t.Errorf("%+v", st)
-		}
-		collect(t, streams[0])
-		streams = append(streams, submit(t, e, ask(3, 1))) // who reads an end finds its place free
-		for _, s := range streams[1:] {
-			collect(t, s)
+		if a := collect(t, submit(t, e, ask(60, 1, 2, 3, 4))); len(a.tokens) != 60 {
+			t.Error(a.end)
 		}
 	})
 }
 
+func TestOverloadIsTold(t *testing.T) {
+	eachRouting(t, func(t *testing.T, w routing) {
+		synctest.Test(t, func(t *testing.T) {
+			e := w.engine(t, script.Options{Delay: time.Second}, Options{MaxBatch: 2, MaxQueue: 3})
+			var streams []*Stream
+			for range 5 {
+				streams = append(streams, submit(t, e, ask(3, 1)))
+			}
+			if _, err := e.Submit(t.Context(), ask(3, 1)); !diag.Is(err, diag.Overloaded) {
+				t.Fatal(err)
+			}
+			time.Sleep(1500 * time.Millisecond)
+			if st := e.Stats(); st.Running != 2 || st.Waiting != 3 {
+				t.Errorf("%+v", st)
+			}
+			collect(t, streams[0])
+			streams = append(streams, submit(t, e, ask(3, 1))) // who reads an end finds its place free
+			for _, s := range streams[1:] {
+				collect(t, s)
+			}
+		})
+	})
+}
+
 func TestCancelFreesEverythingWithinTwoSteps(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		e := newEngine(t, script.Options{Delay: time.Second}, Options{})
-		ctx, cancel := context.WithCancel(t.Context())
-		canceled, err := e.Submit(ctx, ask(1000, 1, 2, 3))
-		if err != nil {
-			t.Fatal(err)
-		}
-		closed := submit(t, e, ask(1000, 1, 2, 3))
-		time.Sleep(3500 * time.Millisecond)
-		if st := e.Stats(); st.Running != 2 || st.PagesUsed != 2 {
-			t.Fatalf("%+v", st)
-		}
-		cancel()
-		closed.Close()
-		closed.Close()
-		before := e.Stats().Steps
-		time.Sleep(10 * time.Second)
-		nothingHeld(t, e)
-		if st := e.Stats(); st.Steps > before+2 {
-			t.Fatalf("%+v, %d steps before", st, before)
-		}
-		if a := collect(t, canceled); a.end.Finish != seq.Canceled || len(a.tokens) == 0 {
-			t.Errorf("%+v", a)
-		}
-		if _, err := closed.Next(t.Context()); err != io.EOF {
-			t.Error(err)
-		}
+	eachRouting(t, func(t *testing.T, w routing) {
+		synctest.Test(t, func(t *testing.T) {
+			e := w.engine(t, script.Options{Delay: time.Second}, Options{})
+			ctx, cancel := context.WithCancel(t.Context())
+			canceled, err := e.Submit(ctx, ask(1000, 1, 2, 3))
+			if err != nil {
+				t.Fatal(err)
+			}
+			closed := submit(t, e, ask(1000, 1, 2, 3))
+			time.Sleep(3500 * time.Millisecond)
+			if st := e.Stats(); st.Running != 2 || st.PagesUsed != 2 {
+				t.Fatalf("%+v", st)
+			}
+			cancel()
+			closed.Close()
+			closed.Close()
+			before := e.Stats().Steps
+			time.Sleep(10 * time.Second)
+			nothingHeld(t, e)
+			if st := e.Stats(); st.Steps > before+2 {
+				t.Fatalf("%+v, %d steps before", st, before)
+			}
+			if a := collect(t, canceled); a.end.Finish != seq.Canceled || len(a.tokens) == 0 {
+				t.Errorf("%+v", a)
+			}
+			if _, err := closed.Next(t.Context()); err != io.EOF {
+				t.Error(err)
+			}
+		})
 	})
 }
 
 // TestClosingAtRandomLeavesNothing closes many streams at random moments (prompt, text, queue, never read).
 func TestClosingAtRandomLeavesNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		limits := exec.Limits{Limits: plan.Limits{Rows: 16, Seqs: 8, PageSize: 4, Pages: 20}, NumPages: 40, NumSlots: 8}
-		e := newEngine(t, script.Options{Limits: limits, Delay: time.Millisecond}, Options{MaxQueue: 300})
-		r := rand.New(rand.NewPCG(1, 1))
-		for range 200 {
-			ctx, cancel := context.WithTimeout(t.Context(), time.Duration(1+r.IntN(400))*time.Millisecond)
-			defer cancel()
-			s, err := e.Submit(ctx, ask(30, make([]int32, 1+r.IntN(40))...))
-			if err != nil {
-				t.Fatal(err)
+	eachRouting(t, func(t *testing.T, w routing) {
+		synctest.Test(t, func(t *testing.T) {
+			limits := exec.Limits{Limits: plan.Limits{Rows: 16, Seqs: 8, PageSize: 4, Pages: 20}, NumPages: 40, NumSlots: 8}
+			e := w.engine(t, script.Options{Limits: limits, Delay: time.Millisecond}, Options{MaxQueue: 300})
+			r := rand.New(rand.NewPCG(1, 1))
+			for range 200 {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(1+r.IntN(400))*time.Millisecond)
+				defer cancel()
+				s, err := e.Submit(ctx, ask(30, make([]int32, 1+r.IntN(40))...))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if r.IntN(2) == 0 {
+					time.AfterFunc(time.Duration(r.IntN(400))*time.Millisecond, s.Close)
+				}
+				time.Sleep(time.Duration(r.IntN(2000)) * time.Microsecond)
 			}
-			if r.IntN(2) == 0 {
-				time.AfterFunc(time.Duration(r.IntN(400))*time.Millisecond, s.Close)
+			time.Sleep(time.Second)
+			nothingHeld(t, e)
+			steps := e.Stats().Steps
+			time.Sleep(time.Second)
+			if e.Stats().Steps != steps {
+				t.Error("steps run for nobody")
 			}
-			time.Sleep(time.Duration(r.IntN(2000)) * time.Microsecond)
-		}
-		time.Sleep(time.Second)
-		nothingHeld(t, e)
-		steps := e.Stats().Steps
-		time.Sleep(time.Second)
-		if e.Stats().Steps != steps {
-			t.Error("steps run for nobody")
-		}
+		})
 	})
 }
 
 // TestNobodyReads: a stream without a reader holds no one up, and gives all at once afterwards.
 func TestNobodyReads(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		e := newEngine(t, script.Options{Delay: time.Millisecond}, Options{})
-		lazy := submit(t, e, ask(500, 1))
-		if a := collect(t, submit(t, e, ask(700, 2))); len(a.tokens) != 700 {
-			t.Fatal(a.end)
-		}
-		nothingHeld(t, e)
-		ev, err := lazy.Next(t.Context())
-		if err != nil || len(ev.Tokens) != 500 || ev.Finish != seq.Length {
-			t.Fatalf("%d tokens, %v, %v", len(ev.Tokens), ev.Finish, err)
-		}
+	eachRouting(t, func(t *testing.T, w routing) {
+		synctest.Test(t, func(t *testing.T) {
+			e := w.engine(t, script.Options{Delay: time.Millisecond}, Options{})
+			lazy := submit(t, e, ask(500, 1))
+			if a := collect(t, submit(t, e, ask(700, 2))); len(a.tokens) != 700 {
+				t.Fatal(a.end)
+			}
+			nothingHeld(t, e)
+			ev, err := lazy.Next(t.Context())
+			if err != nil || len(ev.Tokens) != 500 || ev.Finish != seq.Length {
+				t.Fatalf("%d tokens, %v, %v", len(ev.Tokens), ev.Finish, err)
+			}
+		})
 	})
 }
 
 // TestEventStaysValidUntilTheNextCall keeps an event while more tokens come.
 func TestEventStaysValidUntilTheNextCall(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		e := newEngine(t, script.Options{Delay: time.Second}, Options{})
-		s := submit(t, e, ask(20, 1))
-		for next := int32(2); next < 22; {
-			ev, err := s.Next(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			time.Sleep(3500 * time.Millisecond)
-			for _, tok := range ev.Tokens {
-				if tok.ID != next {
-					t.Fatalf("%d became %d", next, tok.ID)
+	eachRouting(t, func(t *testing.T, w routing) {
+		synctest.Test(t, func(t *testing.T) {
+			e := w.engine(t, script.Options{Delay: time.Second}, Options{})
+			s := submit(t, e, ask(20, 1))
+			for next := int32(2); next < 22; {
+				ev, err := s.Next(t.Context())
+				if err != nil {
+					t.Fatal(err)
 				}
-				next++
+				time.Sleep(3500 * time.Millisecond)
+				for _, tok := range ev.Tokens {
+					if tok.ID != next {
+						t.Fatalf("%d became %d", next, tok.ID)
+					}
+					next++
+				}
 			}
-		}
+		})
 	})
 }
 
 func TestNextCanBeInterrupted(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		e := newEngine(t, script.Options{Delay: time.Second}, Options{})
-		s := submit(t, e, ask(3, 1))
-		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
-		defer cancel()
-		if _, err := s.Next(ctx); !diag.Is(err, diag.Canceled) || !errors.Is(err, context.DeadlineExceeded) {
-			t.Fatal(err)
-		}
-		if a := collect(t, s); len(a.tokens) != 3 {
-			t.Fatal(a)
-		}
+	eachRouting(t, func(t *testing.T, w routing) {
+		synctest.Test(t, func(t *testing.T) {
+			e := w.engine(t, script.Options{Delay: time.Second}, Options{})
+			s := submit(t, e, ask(3, 1))
+			ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+			defer cancel()
+			if _, err := s.Next(ctx); !diag.Is(err, diag.Canceled) || !errors.Is(err, context.DeadlineExceeded) {
+				t.Fatal(err)
+			}
+			if a := collect(t, s); len(a.tokens) != 3 {
+				t.Fatal(a)
+			}
+		})
 	})
 }
 
 // TestIdleEngineSleeps: synctest.Wait returns only when the device thread is blocked for good.
 func TestIdleEngineSleeps(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		e := newEngine(t, script.Options{}, Options{})
-		synctest.Wait()
-		collect(t, submit(t, e, ask(3, 1)))
-		synctest.Wait()
-		if st := e.Stats(); st.Steps != 3 {
-			t.Errorf("%+v", st)
-		}
+	eachRouting(t, func(t *testing.T, w routing) {
+		synctest.Test(t, func(t *testing.T) {
+			e := w.engine(t, script.Options{}, Options{})
+			synctest.Wait()
+			collect(t, submit(t, e, ask(3, 1)))
+			synctest.Wait()
+			if st := e.Stats(); st.Steps != 3 {
+				t.Errorf("%+v", st)
+			}
+		})
 	})
 }
 
 func TestDrainFinishesWhatRuns(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		e := newEngine(t, script.Options{Delay: time.Second}, Options{})
-		s := submit(t, e, ask(5, 1))
-		short, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		if err := e.Drain(short); !diag.Is(err, diag.Canceled) {
-			t.Error(err)
-		}
-		if _, err := e.Submit(t.Context(), ask(5, 1)); !diag.Is(err, diag.Overloaded) {
-			t.Error(err)
-		}
-		if err := e.Drain(t.Context()); err != nil {
-			t.Error(err)
-		}
-		if a := collect(t, s); a.end.Finish != seq.Length || len(a.tokens) != 5 {
-			t.Errorf("%+v", a)
-		}
-		if err := e.Drain(t.Context()); err != nil {
-			t.Error(err)
-		}
+	eachRouting(t, func(t *testing.T, w routing) {
+		synctest.Test(t, func(t *testing.T) {
+			e := w.engine(t, script.Options{Delay: time.Second}, Options{})
+			s := submit(t, e, ask(5, 1))
+			short, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			if err := e.Drain(short); !diag.Is(err, diag.Canceled) {
+				t.Error(err)
+			}
+			if _, err := e.Submit(t.Context(), ask(5, 1)); !diag.Is(err, diag.Overloaded) {
+				t.Error(err)
+			}
+			if err := e.Drain(t.Context()); err != nil {
+				t.Error(err)
+			}
+			if a := collect(t, s); a.end.Finish != seq.Length || len(a.tokens) != 5 {
+				t.Errorf("%+v", a)
+			}
+			if err := e.Drain(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
 	})
 }
 
 func TestCloseEndsWhatRuns(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		e, err := New(script.New(script.Options{Delay: time.Second}), Options{MaxBatch: 1})
-		if err != nil {
-			t.Fatal(err)
-		}
-		running, waiting := submit(t, e, ask(50, 1)), submit(t, e, ask(50, 1))
-		time.Sleep(2500 * time.Millisecond)
-		for range 2 {
-			if err := e.Close(); err != nil {
+	eachRouting(t, func(t *testing.T, w routing) {
+		synctest.Test(t, func(t *testing.T) {
+			e, err := New(w.runner(script.Options{Delay: time.Second}), Options{MaxBatch: 1, Sync: w.sync})
+			if err != nil {
+				t.Fatal(err)
+			}
+			running, waiting := submit(t, e, ask(50, 1)), submit(t, e, ask(50, 1))
+			time.Sleep(2500 * time.Millisecond)
+			for range 2 {
+				if err := e.Close(); err != nil {
+					t.Error(err)
+				}
+			}
+			for _, s := range []*Stream{running, waiting} {
+				if a := collect(t, s); a.end.Finish != seq.Failed || !diag.Is(a.end.Err, diag.Overloaded) {
+					t.Errorf("%+v", a.end)
+				}
+			}
+			nothingHeld(t, e)
+			if _, err := e.Submit(t.Context(), ask(5, 1)); !diag.Is(err, diag.Overloaded) {
 				t.Error(err)
 			}
-		}
-		for _, s := range []*Stream{running, waiting} {
-			if a := collect(t, s); a.end.Finish != seq.Failed || !diag.Is(a.end.Err, diag.Overloaded) {
-				t.Errorf("%+v", a.end)
-			}
-		}
-		nothingHeld(t, e)
-		if _, err := e.Submit(t.Context(), ask(5, 1)); !diag.Is(err, diag.Overloaded) {
-			t.Error(err)
-		}
+		})
 	})
 }
 
 // TestFaultOfOneStep: an error or a panic of a step fails its sequences; one that waits then runs as if nothing was.
 func TestFaultOfOneStep(t *testing.T) {
-	for name, fault := range map[string]func() error{
-		"error": func() error { return diag.Errorf(diag.IO, "the link broke") },
-		"panic": func() error { panic("index out of range") },
-	} {
-		e := newEngine(t, script.Options{Fault: func(step int) error {
-			if step == 4 {
-				return fault()
+	eachRouting(t, func(t *testing.T, w routing) {
+		for name, fault := range map[string]func() error{
+			"error": func() error { return diag.Errorf(diag.IO, "the link broke") },
+			"panic": func() error { panic("index out of range") },
+		} {
+			e := w.engine(t, script.Options{Fault: func(step int) error {
+				if step == 4 {
+					return fault()
+				}
+				return nil
+			}}, Options{MaxBatch: 1})
+			hit, next := submit(t, e, ask(50, 1)), submit(t, e, ask(5, 1))
+			a := collect(t, hit)
+			if a.end.Finish != seq.Failed || a.end.Err == nil || len(a.tokens) != 4 {
+				t.Errorf("%s: %+v", name, a)
 			}
-			return nil
-		}}, Options{MaxBatch: 1})
-		hit, next := submit(t, e, ask(50, 1)), submit(t, e, ask(5, 1))
-		a := collect(t, hit)
-		if a.end.Finish != seq.Failed || a.end.Err == nil || len(a.tokens) != 4 {
-			t.Errorf("%s: %+v", name, a)
+			if d, _ := diag.As(a.end.Err); name == "panic" && (d.Code != diag.Internal || strings.Contains(d.Error(), "index") || !strings.Contains(d.Detail(), "index")) {
+				t.Errorf("%s: %v, %s", name, d, d.Detail())
+			}
+			if a := collect(t, next); a.end.Finish != seq.Length || !slices.Equal(a.ids(), []int32{2, 3, 4, 5, 6}) {
+				t.Errorf("%s: %+v", name, a)
+			}
+			nothingHeld(t, e)
 		}
-		if d, _ := diag.As(a.end.Err); name == "panic" && (d.Code != diag.Internal || strings.Contains(d.Error(), "index") || !strings.Contains(d.Detail(), "index")) {
-			t.Errorf("%s: %v, %s", name, d, d.Detail())
-		}
-		if a := collect(t, next); a.end.Finish != seq.Length || !slices.Equal(a.ids(), []int32{2, 3, 4, 5, 6}) {
-			t.Errorf("%s: %+v", name, a)
-		}
-		nothingHeld(t, e)
-	}
+	})
 }
 
 func TestLostDeviceIsForGood(t *testing.T) {
-	e := newEngine(t, script.Options{Fault: func(step int) error {
-		if step >= 2 {
-			return diag.Errorf(diag.DeviceLost, "the device fell off the bus")
+	eachRouting(t, func(t *testing.T, w routing) {
+		e := w.engine(t, script.Options{Fault: func(step int) error {
+			if step >= 2 {
+				return diag.Errorf(diag.DeviceLost, "the device fell off the bus")
+			}
+			return nil
+		}}, Options{MaxBatch: 1})
+		for _, s := range []*Stream{submit(t, e, ask(50, 1)), submit(t, e, ask(50, 1))} {
+			if a := collect(t, s); a.end.Finish != seq.Failed || !diag.Is(a.end.Err, diag.DeviceLost) {
+				t.Errorf("%+v", a.end)
+			}
 		}
-		return nil
-	}}, Options{MaxBatch: 1})
-	for _, s := range []*Stream{submit(t, e, ask(50, 1)), submit(t, e, ask(50, 1))} {
-		if a := collect(t, s); a.end.Finish != seq.Failed || !diag.Is(a.end.Err, diag.DeviceLost) {
-			t.Errorf("%+v", a.end)
+		select {
+		case err := <-e.Lost():
+			if !diag.Is(err, diag.DeviceLost) {
+				t.Errorf("lost: %v", err)
+			}
+		default:
+			t.Error("nobody is told that the device is lost")
 		}
-	}
-	select {
-	case err := <-e.Lost():
-		if !diag.Is(err, diag.DeviceLost) {
-			t.Errorf("lost: %v", err)
+		if _, err := e.Submit(t.Context(), ask(5, 1)); !diag.Is(err, diag.DeviceLost) {
+			t.Error(err)
 		}
-	default:
-		t.Error("nobody is told that the device is lost")
-	}
-	if _, err := e.Submit(t.Context(), ask(5, 1)); !diag.Is(err, diag.DeviceLost) {
-		t.Error(err)
-	}
-	if err := e.Drain(t.Context()); err != nil {
-		t.Error(err)
-	}
-	nothingHeld(t, e)
+		if err := e.Drain(t.Context()); err != nil {
+			t.Error(err)
+		}
+		nothingHeld(t, e)
+	})
 }
 
 // TestBrokenRowFailsAlone: one sequence's logits have a NaN, its neighbours' have not.
 func TestBrokenRowFailsAlone(t *testing.T) {
-	e := newEngine(t, script.Options{Vocab: oracleVocab, Logits: func(h []int32, l []float32) {
-		noise(h, l)
-		if h[0] == 13 && len(h) == 5 {
-			l[7] = float32(math.NaN())
-		}
-	}}, Options{})
-	var streams []*Stream
-	for i := range int32(20) {
-		streams = append(streams, submit(t, e, ask(10, i)))
-	}
-	for i, s := range streams {
-		a := collect(t, s)
-		if i == 13 {
-			if a.end.Finish != seq.Failed || !diag.Is(a.end.Err, diag.Internal) || len(a.tokens) != 4 {
-				t.Errorf("%+v", a)
+	eachRouting(t, func(t *testing.T, w routing) {
+		e := w.engine(t, script.Options{Vocab: oracleVocab, Logits: func(h []int32, l []float32) {
+			noise(h, l)
+			if h[0] == 13 && len(h) == 5 {
+				l[7] = float32(math.NaN())
 			}
-			continue
+		}}, Options{})
+		var streams []*Stream
+		for i := range int32(20) {
+			streams = append(streams, submit(t, e, ask(10, i)))
 		}
-		if err := diff(a, oracle(t, ask(10, int32(i)))); err != nil {
-			t.Error(i, err)
+		for i, s := range streams {
+			a := collect(t, s)
+			if i == 13 {
+				if a.end.Finish != seq.Failed || !diag.Is(a.end.Err, diag.Internal) || len(a.tokens) != 4 {
+					t.Errorf("%+v", a)
+				}
+				continue
+			}
+			if err := diff(a, oracle(t, ask(10, int32(i)))); err != nil {
+				t.Error(i, err)
+			}
 		}
-	}
+	})
 }
 
 // TestManyRowsAreSampledInParallel crosses the threshold from which workers sample too.
@@ -493,30 +514,4 @@ func TestManyRowsAreSampledInParallel(t *testing.T) {
 		})
 	}
 	wg.Wait()
-}
-
-// TestTurnDoesNotAllocate drives the device thread by hand.
-func TestTurnDoesNotAllocate(t *testing.T) {
-	if kv.Invariants {
-		t.Skip("assertions allocate")
-	}
-	r := script.New(script.Options{Trust: true, Limits: exec.Limits{Limits: plan.Limits{Pages: 1000}}})
-	cfg, err := config(r.Limits(), Options{}).Fit()
-	if err != nil {
-		t.Fatal(err)
-	}
-	d := newDevice(&Engine{cfg: cfg, runner: r, metrics: &telemetry.Engine{}, start: time.Now(), wake: make(chan struct{}, 1)})
-	defer d.pool.close()
-	for range 20 {
-		p := ask(10_000, 1, 2, 3)
-		p.Sampling = seq.Sampling{Temperature: 1, TopP: 0.9, TopK: 20, RepetitionPenalty: 1.1}
-		s := submit(t, d.Engine, p)
-		s.ready.Tokens = make([]seq.Token, 0, 10_000) // nobody reads
-	}
-	for range 270 { // histories double at 256 tokens, and next at 512
-		d.turn()
-	}
-	if n := testing.AllocsPerRun(100, func() { d.turn() }); n != 0 {
-		t.Errorf("%v allocations per step", n)
-	}
 }

@@ -5,14 +5,12 @@ package engine
 import (
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/metrale/metrale/internal/diag"
 	"github.com/metrale/metrale/internal/engine/script"
 	"github.com/metrale/metrale/internal/exec"
 	"github.com/metrale/metrale/internal/plan"
 	"github.com/metrale/metrale/internal/seq"
-	"github.com/metrale/metrale/internal/telemetry"
 )
 
 // imageToken stands where an image is.
@@ -92,12 +90,8 @@ func pictured() seq.Request {
 // byHand is a device thread that the test drives, of at most prefill prompt rows a step.
 func byHand(t *testing.T, prefill int) (*device, *painter) {
 	p := &painter{Runner: script.New(script.Options{Vocab: 100, Next: func([]int32) int32 { return 4 }, Limits: exec.Limits{Limits: plan.Limits{Rows: 32}}}), t: t}
-	cfg, err := config(p.Limits(), Options{MaxPrefillTokens: prefill}).Fit()
-	if err != nil {
-		t.Fatal(err)
-	}
-	d := newDevice(&Engine{cfg: cfg, runner: p, tower: p, metrics: &telemetry.Engine{}, start: time.Now(), wake: make(chan struct{}, 1)})
-	t.Cleanup(d.pool.close)
+	d := routings[0].driven(t, p, Options{MaxPrefillTokens: prefill})
+	d.Engine.tower = p
 	return d, p
 }
 

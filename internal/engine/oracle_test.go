@@ -117,7 +117,8 @@ func randomRequest(r *rand.Rand, context int) seq.Request {
 		q.Prompt[i] = int32(r.IntN(oracleVocab))
 	}
 	if r.IntN(2) == 0 {
-		q.Sampling = seq.Sampling{Temperature: 1, TopP: 0.9, TopK: 12, RepetitionPenalty: 1.2, PresencePenalty: 0.1, Seed: r.Uint64()}
+		q.Sampling = seq.Sampling{Temperature: 1, TopP: 0.9, TopK: 12, RepetitionPenalty: 1.2, PresencePenalty: 0.1, FrequencyPenalty: 0.2, Seed: r.Uint64(),
+			LogitBias: []seq.Bias{{Token: int32(r.IntN(oracleVocab)), Value: float32(r.IntN(5))}}}
 	}
 	if r.IntN(2) == 0 {
 		q.Stop = []int32{int32(r.IntN(oracleVocab)), int32(r.IntN(oracleVocab))}
@@ -136,6 +137,10 @@ func randomRequest(r *rand.Rand, context int) seq.Request {
 // TestRandomTrafficEqualsOneByOne sends random requests through random small engines, some of them canceled in several
 // ways, and holds each text against the oracle's. The scripted model checks every step's memory.
 func TestRandomTrafficEqualsOneByOne(t *testing.T) {
+	eachRouting(t, randomTraffic)
+}
+
+func randomTraffic(t *testing.T, w routing) {
 	preempted, canceled := int64(0), int64(0)
 	for seed := range uint64(25) {
 		r := rand.New(rand.NewPCG(seed, 9))
@@ -145,7 +150,7 @@ func TestRandomTrafficEqualsOneByOne(t *testing.T) {
 		}
 		context := 12 + r.IntN(20)
 		limits.NumPages = context/int(limits.PageSize) + 1 + r.IntN(20)
-		e, err := New(script.New(script.Options{Vocab: oracleVocab, Limits: limits, Logits: noise}), Options{MaxQueue: 1000})
+		e, err := New(w.runner(script.Options{Vocab: oracleVocab, Limits: limits, Logits: noise}), Options{MaxQueue: 1000, Sync: w.sync})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -24,6 +24,9 @@ type Stream struct {
 
 	// Of the device thread alone.
 	sampler sample.Seq
+	joined  bool        // the router knows it
+	seat    int32       // on a device that draws, while joined
+	gone    bool        // it has ended
 	past    int         // images whose tokens are computed
 	prompt  []seq.Token // echoed so far
 	drawn   seq.Token   // by the last step

@@ -15,24 +15,32 @@ const worst = -9999
 // Logprobs is the natural logarithm of the softmax of a row: of one token, and of the n likeliest, falling, of equal ones
 // the lower id first. top is appended to; it stays shorter than n when fewer tokens are possible.
 func Logprobs(l []float32, token int32, n int, top []seq.Logprob) (float32, []seq.Logprob, error) {
-	best, err := argmax(l)
+	from := len(top)
+	m, total, top, err := Likeliest(l, n, top)
 	if err != nil {
 		return 0, top, err
 	}
-	m := l[best]
-	var total uint64
+	norm := Norm(m, total)
+	for i := range top[from:] {
+		top[from+i].Value = Logprob(top[from+i].Value, norm)
+	}
+	return Logprob(l[token], norm), top, nil
+}
+
+// Likeliest gives what log-probabilities are made of: the largest logit, the sum of the masses at temperature 1, and the logits
+// of the n likeliest tokens as in Logprobs.
+func Likeliest(l []float32, n int, top []seq.Logprob) (m float32, total uint64, _ []seq.Logprob, err error) {
+	best, err := argmax(l)
+	if err != nil {
+		return 0, 0, top, err
+	}
+	m = l[best]
 	for _, v := range l {
 		if x := v - m; x >= cutoff {
 			total += mass(x)
 		}
 	}
-	norm := Norm(m, total)
-	from := len(top)
-	top = largest(l, n, top)
-	for i := range top[from:] {
-		top[from+i].Value = Logprob(top[from+i].Value, norm)
-	}
-	return Logprob(l[token], norm), top, nil
+	return m, total, largest(l, n, top), nil
 }
 
 // Norm is the logarithm of the sum of e^l over a row, from its largest logit and the sum of its masses at temperature 1.

@@ -27,6 +27,15 @@ func (s *Seq) Reset(policy *seq.Sampling, prompt []int32) {
 	}
 }
 
+// Restore begins a sequence in its middle, with what another Seq had as Policy, bias and Seen.
+func (s *Seq) Restore(p Policy, bias []seq.Bias, seen []seq.Count) {
+	s.policy, s.bias = p, bias
+	s.seen.reset()
+	for _, c := range seen {
+		*s.seen.at(c.Token) = c
+	}
+}
+
 // Accept appends a token to the sequence's text.
 func (s *Seq) Accept(token int32) {
 	if s.policy.Penalizes() {

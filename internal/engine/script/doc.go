@@ -14,5 +14,6 @@
 //  1. Run refuses a step that breaks the step block's contract or whose memory does not spell each sequence's history, with
 //     diag.Internal and what is wrong.
 //  2. The logits are Base everywhere but Peak at the next token, unless Options.Logits writes them.
-//  3. With Options.Trust nothing is checked and Next sees only the row's own token: for measurements.
+//  3. A Drawer is a Runner that also draws and feeds tokens, with the CPU's sampler.
+//  4. With Options.Trust nothing is checked and Next sees only the row's own token: for measurements.
 package script

@@ -110,6 +110,14 @@ func (r *Runner) Steps() int { return r.steps }
 
 // Run checks the step against memory, writes memory and gives scripted logits.
 func (r *Runner) Run(s *exec.Step) ([][]float32, error) {
+	if r.opts.Delay > 0 {
+		time.Sleep(r.opts.Delay)
+	}
+	return r.run(s)
+}
+
+// run is Run without its delay.
+func (r *Runner) run(s *exec.Step) ([][]float32, error) {
 	if r.closed {
 		return nil, diag.Errorf(diag.Internal, "a step after Close")
 	}
@@ -119,9 +127,6 @@ func (r *Runner) Run(s *exec.Step) ([][]float32, error) {
 		if err := r.opts.Fault(step); err != nil {
 			return nil, err
 		}
-	}
-	if r.opts.Delay > 0 {
-		time.Sleep(r.opts.Delay)
 	}
 	if !r.opts.Trust {
 		if err := r.mem.run(s); err != nil {

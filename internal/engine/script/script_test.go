@@ -184,3 +184,47 @@ func TestFaultDelayClose(t *testing.T) {
 		}
 	})
 }
+
+// TestDrawer: steps overlap, rows are fed, what was asked comes back in order.
+func TestDrawer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := NewDrawer(Options{Limits: small, Delay: time.Second})
+		if err := d.Seat(2, &exec.Seating{Banned: []int32{8}}); err != nil {
+			t.Fatal(err)
+		}
+		greedy := exec.Draw{Seat: 2, Token: -1, Policy: exec.GreedyPolicy(), Logprobs: -1}
+		first := step(rows{0, []int32{5, 6, 7}, []int32{4, 1}, 2, true})
+		banned := greedy
+		banned.Banned = true
+		first.Draws = []exec.Draw{banned}
+		second := step(rows{3, []int32{-1}, []int32{4, 1}, 2, false})
+		greedy.Logprobs = 2
+		second.Feed, second.Draws = []int32{2}, []exec.Draw{greedy}
+		began := time.Now()
+		for _, s := range []*exec.Step{first, second} {
+			if err := d.Start(s); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := d.Start(second); err == nil {
+			t.Error("a third step is started")
+		}
+		got, err := d.Finish(nil)
+		if err != nil || time.Since(began) != time.Second {
+			t.Fatal(err, time.Since(began))
+		}
+		if got, err = d.Finish(got); err != nil || time.Since(began) != 2*time.Second {
+			t.Fatal(err, time.Since(began))
+		}
+		// 8 follows 7 but is banned; 0 is the lowest of the others. 1 follows 0.
+		if len(got) != 2 || got[0].Token != 0 || got[1].Token != 1 || got[1].Logit != Peak || len(got[1].Best) != 2 || got[1].Total == 0 {
+			t.Errorf("%+v", got)
+		}
+		if _, err := d.Finish(nil); err == nil {
+			t.Error("no step is under way")
+		}
+		if err := d.Seat(3, &exec.Seating{}); err == nil {
+			t.Error("seat 3 of 3")
+		}
+	})
+}
