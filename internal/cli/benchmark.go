@@ -29,7 +29,7 @@ func newBenchmarkCmd(env environment) *cobra.Command {
 	run := &cobra.Command{Use: "run", Short: "Run a benchmark", RunE: group}
 	run.AddCommand(newBenchmarkVerb(env, "decode [model…]", "Measure whole decode steps: tokens per second, and the share of the read sweep", decodeBenchmark),
 		newBenchmarkVerb(env, "kernels [model…]", "Measure each kernel of a decode step at its shapes", kernelBenchmark),
-		newMicroVerb(env))
+		newPrefillVerb(env), newLoadVerb(env), newMicroVerb(env))
 	cmd.AddCommand(run, newCompareVerb())
 	return cmd
 }
@@ -91,7 +91,8 @@ the device's memory once, in the same run.`,
 	return cmd
 }
 
-func (f *benchmarkFlags) check(models []string) error {
+// checkModels refuses names of what is neither a folder nor a configuration that the binary carries.
+func checkModels(models []string) error {
 	for _, name := range models {
 		if _, ok := bench.Config(name); ok {
 			continue
@@ -99,6 +100,13 @@ func (f *benchmarkFlags) check(models []string) error {
 		if _, err := os.Stat(name); err != nil {
 			return diag.Errorf(diag.NotFound, "%s is no folder and none of %s", name, strings.Join(bench.Models(), ", ")).For("model")
 		}
+	}
+	return nil
+}
+
+func (f *benchmarkFlags) check(models []string) error {
+	if err := checkModels(models); err != nil {
+		return err
 	}
 	switch {
 	case len(f.batches) == 0 || slices.Min(f.batches) < 1 || slices.Max(f.batches) > 1024:

@@ -157,9 +157,11 @@ type modelOptions struct {
 	parts    map[string]plan.Limits // of parts beside the decoder that are loaded too
 	pages    int                    // KV pages in all
 	slots    int                    // recurrent-state slots in all
+	buckets  []int64                // row counts that plans are made for, rising; nil: those of the device
 	noFusion bool
 	eager    bool
 	progress func(done, total int64)
+	phase    func(name string) // exec.Options.Phase
 }
 
 // model is a checkpoint on a device.
@@ -221,7 +223,10 @@ func (c *checkpoint) lowerParts(o modelOptions) (plans []*plan.Plan, err error) 
 
 // load lowers the circuit once a row bucket, and loads and binds the plans.
 func (c *checkpoint) load(ctx context.Context, o modelOptions) (*model, error) {
-	buckets := rowBuckets(o.device, o.limits.Rows)
+	buckets := o.buckets
+	if buckets == nil {
+		buckets = rowBuckets(o.device, o.limits.Rows)
+	}
 	plans, errs := make([]*plan.Plan, len(buckets)), make([]error, len(buckets))
 	var wg sync.WaitGroup
 	for i, rows := range buckets {
@@ -239,7 +244,7 @@ func (c *checkpoint) load(ctx context.Context, o modelOptions) (*model, error) {
 		return nil, err
 	}
 	plans = append(plans, parts...)
-	m, err := exec.Load(ctx, exec.Options{Device: o.device, Plans: plans, Store: c.store, NumPages: o.pages, NumSlots: o.slots, Progress: o.progress, Eager: o.eager})
+	m, err := exec.Load(ctx, exec.Options{Device: o.device, Plans: plans, Store: c.store, NumPages: o.pages, NumSlots: o.slots, Progress: o.progress, Phase: o.phase, Eager: o.eager})
 	if err != nil {
 		return nil, err
 	}

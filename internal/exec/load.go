@@ -57,6 +57,7 @@ func (b *binder) loadWeights(ctx context.Context, plans []*plan.Plan) error {
 	for _, j := range jobs {
 		j.dst = buf
 	}
+	b.opts.Phase("load")
 	return b.runJobs(ctx, jobs, stored)
 }
 

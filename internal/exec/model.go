@@ -23,6 +23,7 @@ type Options struct {
 	NumPages int                     // KV pages in all; at least 1 when a plan has paged state
 	NumSlots int                     // recurrent-state slots in all; at least 1 when a plan has slot state
 	Progress func(done, total int64) // weight bytes; may be nil; called from one goroutine at a time
+	Phase    func(name string)       // a phase of loading begins: alloc, load, bind; may be nil
 	Eager    bool                    // start launches one by one, also where the device records them
 	Sampling *Sampling               // the device draws tokens; its class needs the kernels sample_*
 }
@@ -87,6 +88,10 @@ func Load(ctx context.Context, o Options) (_ *Model, err error) {
 	if len(o.Plans) == 0 {
 		return nil, diag.Errorf(diag.Internal, "no plan to load")
 	}
+	if o.Phase == nil {
+		o.Phase = func(string) {}
+	}
+	o.Phase("alloc")
 	plans := slices.Clone(o.Plans)
 	slices.SortFunc(plans, func(a, b *plan.Plan) int { return int(a.Limits.Rows - b.Limits.Rows) })
 	m := &Model{stream: o.Device.Stream(), parts: map[string]*part{}, ports: map[string]*port{}}
@@ -145,6 +150,7 @@ func Load(ctx context.Context, o Options) (_ *Model, err error) {
 			return nil, err
 		}
 	}
+	o.Phase("bind")
 	for i, p := range plans {
 		k, err := b.bind(p, layouts[i])
 		if err == nil && m.sampler != nil && p.Part == "" {

@@ -24,7 +24,26 @@ type NamedTensor struct {
 // Write writes a file. Tensors are laid out by element size, largest first, then by name, so that all are aligned; the
 // header is padded with spaces to a multiple of 8. Errors: Invalid for tensors that cannot be written, IO from w.
 func Write(w io.Writer, tensors []NamedTensor) error {
-	ts := append([]NamedTensor(nil), tensors...)
+	infos, data := make([]tensor.Info, len(tensors)), make(map[string][]byte, len(tensors))
+	for i, t := range tensors {
+		if size, why := byteSize(t.DType, t.Shape); why == "" && size != int64(len(t.Data)) {
+			dtype, _ := DTypeName(t.DType)
+			return diag.Errorf(diag.Invalid, "tensor %s: shape %v of %s does not match its data", t.Name, t.Shape, dtype).For(t.Name)
+		}
+		infos[i], data[t.Name] = tensor.Info{Name: t.Name, DType: t.DType, Shape: t.Shape}, t.Data
+	}
+	return Stream(w, infos, func(name string, off int64, dst []byte) error {
+		copy(dst, data[name][off:])
+		return nil
+	})
+}
+
+// streamBytes is how much Stream asks for at a time.
+const streamBytes = 4 << 20
+
+// Stream is Write of tensors whose bytes read gives, part after part.
+func Stream(w io.Writer, tensors []tensor.Info, read func(name string, off int64, dst []byte) error) error {
+	ts := append([]tensor.Info(nil), tensors...)
 	sort.Slice(ts, func(i, j int) bool {
 		_, a := ts[i].DType.Block()
 		_, b := ts[j].DType.Block()
@@ -46,9 +65,6 @@ func Write(w io.Writer, tensors []NamedTensor) error {
 			return diag.Errorf(diag.Invalid, "tensor %s: %s cannot be stored in safetensors", t.Name, dtype).For(t.Name)
 		}
 		size, why := byteSize(t.DType, t.Shape)
-		if why == "" && size != int64(len(t.Data)) {
-			why = "does not match its data"
-		}
 		if why != "" {
 			return diag.Errorf(diag.Invalid, "tensor %s: shape %v of %s %s", t.Name, t.Shape, dtype, why).For(t.Name)
 		}
@@ -66,13 +82,25 @@ func Write(w io.Writer, tensors []NamedTensor) error {
 		return diag.Errorf(diag.Internal, "encoding the header failed").Because(err)
 	}
 	text = append(text, bytes.Repeat([]byte(" "), (8-len(text)%8)%8)...)
-	chunks := [][]byte{binary.LittleEndian.AppendUint64(nil, uint64(len(text))), text}
-	for _, t := range ts {
-		chunks = append(chunks, t.Data)
-	}
-	for _, c := range chunks {
+	for _, c := range [][]byte{binary.LittleEndian.AppendUint64(nil, uint64(len(text))), text} {
 		if _, err := w.Write(c); err != nil {
 			return diag.Errorf(diag.IO, "writing safetensors failed").Because(err)
+		}
+	}
+	var buf []byte
+	for _, t := range ts {
+		size := header[t.Name].Offsets[1] - header[t.Name].Offsets[0]
+		for at := int64(0); at < size; at += streamBytes {
+			n := min(streamBytes, size-at)
+			if int64(len(buf)) < n {
+				buf = make([]byte, n)
+			}
+			if err := read(t.Name, at, buf[:n]); err != nil {
+				return err
+			}
+			if _, err := w.Write(buf[:n]); err != nil {
+				return diag.Errorf(diag.IO, "writing safetensors failed").Because(err)
+			}
 		}
 	}
 	return nil

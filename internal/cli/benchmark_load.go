@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"runtime/debug"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/metrale/metrale/internal/bench"
+	"github.com/metrale/metrale/internal/circuit"
+	"github.com/metrale/metrale/internal/diag"
+	"github.com/metrale/metrale/internal/plan"
+	"github.com/metrale/metrale/internal/tensor"
+)
+
+// loadFlags are those of `met benchmark run load`.
+type loadFlags struct {
+	deviceFlags
+	write        string
+	rows, tokens int
+	context      int
+	copy         int // MiB
+	compute      string
+	json         bool
+}
+
+func newLoadVerb(env environment) *cobra.Command {
+	var f loadFlags
+	cmd := &cobra.Command{
+		Use: "load FOLDER", Short: "Measure a cold start: a checkpoint from the page cache to the first token", Args: cobra.ExactArgs(1),
+		Long: `Measure a cold start, phase by phase: the device is opened, then the checkpoint, whose files have been read into the page cache;
+plans are made, memory is taken, weights are loaded, launches are bound, a prompt runs to its first token. Loading is compared with
+copies from pinned memory to the device in the same run.
+
+With --write, the folder is made first: random weights of a model, which is a folder with a config.json or one of ` + strings.Join(bench.Models(), ", ") + `.`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := f.check(); err != nil {
+				return err
+			}
+			c, err := f.run(cmd.Context(), args[0], cmd.ErrOrStderr())
+			if err != nil {
+				return err
+			}
+			if f.json {
+				return printJSON(cmd.OutOrStdout(), c)
+			}
+			return bench.PrintCold(cmd.OutOrStdout(), c)
+		},
+	}
+	fl := cmd.Flags()
+	f.add(fl, env, "auto")
+	fl.StringVar(&f.write, "write", "", "model whose weights are invented and written to the folder")
+	fl.IntVar(&f.rows, "rows", 0, "most tokens of a step that plans are made for (default: as met serve)")
+	fl.IntVar(&f.tokens, "tokens", 128, "tokens of the prompt")
+	fl.IntVar(&f.context, "context", 4096, "tokens that there is room for")
+	fl.IntVar(&f.copy, "copy", 256, "MiB of a copy")
+	fl.StringVar(&f.compute, "compute", circuit.Declared, "float32, or declared: the precision that serving uses")
+	fl.BoolVar(&f.json, "json", false, "print JSON")
+	return cmd
+}
+
+func (f *loadFlags) check() error {
+	switch {
+	case f.rows < 0 || f.copy < 1:
+		return diag.Errorf(diag.Invalid, "--rows %d, --copy %d: want at least 0 and 1", f.rows, f.copy).For("rows")
+	case f.tokens < 1 || f.context < f.tokens || f.rows > 0 && f.rows < f.tokens:
+		return diag.Errorf(diag.Invalid, "--tokens %d: want from 1 to --context %d and --rows %d", f.tokens, f.context, f.rows).For("tokens")
+	case f.write != "":
+		if err := checkModels([]string{f.write}); err != nil {
+			return err
+		}
+	}
+	return f.deviceFlags.check()
+}
+
+func (f *loadFlags) run(ctx context.Context, folder string, log io.Writer) (*bench.Cold, error) {
+	if f.write != "" {
+		if err := writeDummy(ctx, f.write, folder); err != nil {
+			return nil, err
+		}
+		fmt.Fprintf(log, "%s: written\n", folder)
+	}
+	cached, err := bench.ReadThrough(folder)
+	if err != nil {
+		return nil, err
+	}
+	debug.SetGCPercent(gcPercent)
+	var w bench.Stopwatch
+	w.Begin("device")
+	dev, err := f.open(log)
+	if err != nil {
+		return nil, err
+	}
+	defer dev.Close()
+	w.End()
+	copies, err := bench.CopyRate(dev, int64(f.copy)<<20)
+	if err != nil {
+		return nil, err
+	}
+	w.Begin("open")
+	c, err := openCheckpoint(folder)
+	if err != nil {
+		return nil, err
+	}
+	defer c.store.Close()
+	if err := c.target(dev, &f.deviceFlags, log, folder); err != nil {
+		return nil, err
+	}
+	w.Begin("plan")
+	rows, size := int64(f.rows), c.pageSize(dev.Info().Class)
+	if rows == 0 {
+		rows = gpuPrefill
+		if dev.Info().Class == "cpu" {
+			rows = cpuPrefill
+		}
+	}
+	pages := (int64(f.context) + size - 1) / size
+	m, err := c.load(ctx, modelOptions{device: dev, compute: f.compute, eager: f.eager, phase: w.Begin,
+		limits: plan.Limits{Rows: rows, Seqs: 1, Outs: 1, PageSize: size, Pages: pages}, pages: int(pages), slots: 1})
+	if err != nil {
+		return nil, err
+	}
+	defer m.Close()
+	if err := w.Steps(m.Model, f.tokens); err != nil {
+		return nil, err
+	}
+	return w.Report(dev.Info().Name, c.store.TotalBytes(), cached, copies), nil
+}
+
+// writeDummy writes a checkpoint of random bf16 weights.
+func writeDummy(ctx context.Context, model, folder string) error {
+	c, err := openBenchmark(model)
+	if err != nil {
+		return err
+	}
+	defer c.store.Close()
+	if c.config.Quant != nil {
+		return diag.Errorf(diag.Unsupported, "%s is quantised; only checkpoints of bf16 are written", model).For("write")
+	}
+	var list []tensor.Info
+	for _, name := range c.store.Names() {
+		t, _ := c.store.Lookup(name)
+		list = append(list, t)
+	}
+	return bench.WriteCheckpoint(ctx, folder, c.files.Side["config.json"], list, c.store.Read)
+}
