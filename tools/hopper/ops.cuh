@@ -32,6 +32,11 @@ inline void linear(const int32_t* head, const float* x, const uint16_t* w, const
   rig::launch(k_linear::linear_rows_bf16, c, head, x, w, bias, y, N, K);
 }
 inline void linear_add(const int32_t* head, const float* x, const uint16_t* w, const float* bias, float* y, int N, int K) {
+  if (!variants::forced && K > 8192 && rows <= 4) {
+    rig::launch(k_linear::linear_add_rows_bf16_2, rig::Config{dim3(std::min(2 * rig::sms, (N + 7) / 8)), k_linear::Deep::kThreads}, head, x, w,
+                bias, y, N, K);
+    return;
+  }
   const auto c = variants::choice("add", N, K);
   const auto& s = variants::all()[c.set];
   const auto cfg = cut(s, c, (N + 7) / 8, K, false);

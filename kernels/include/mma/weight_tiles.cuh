@@ -15,7 +15,8 @@
 //
 //	[step][row][high 32 | low 32]
 //
-// Of an x that is too long for that, a warp holds the current chunk and the next (Window).
+// Of an x that is too long for that, a warp holds the current chunk and the next (Window); or, of up to 4 rows, each lane reads
+// what it needs from L2 a step ahead (Direct).
 //
 // Order of a sum, whatever the number of rows or blocks: per warp, steps rising, 16 values by one mma, x's high part and low part
 // by themselves; high + low; warps in order.
@@ -189,13 +190,14 @@ struct Part {
 // Lane is where a lane's fragments of b are in a part of x.
 template <bool Wide>
 struct Lane {
+  const Part& x;
   int high, low;  // of step 0; negative: no such row. Narrow: low is unused, high is either
-  __device__ __forceinline__ Lane(const Part& x) {
+  __device__ __forceinline__ Lane(const Part& x) : x(x) {
     const int g = (threadIdx.x & 31) >> 2, t = threadIdx.x & 3, row = g & (Wide ? kRows - 1 : kRows / 2 - 1);
     high = row < x.rows ? x.place(0, row, Wide ? 0 : g >> 2, t) : -1;
     low = x.place(0, row, 1, t);
   }
-  __device__ __forceinline__ void read(const Part& x, int step, uint4 (&f)[Wide ? 2 : 1]) const {
+  __device__ __forceinline__ void read(int step, uint4 (&f)[Wide ? 2 : 1]) const {
     f[0] = make_uint4(0, 0, 0, 0);
     if (Wide) f[Wide] = f[0];
     if (high < 0) return;
@@ -261,6 +263,48 @@ struct Window {
   }
 };
 
+// Direct holds nothing but a lane's values of the next step. Up to 4 rows.
+struct Direct {
+  const float* x;  // of this lane's row, its values of step 0; null: no such row
+  Span span;
+  float4 a = {}, b = {};
+  __device__ __forceinline__ Direct(const float* from, int rows, int K, const Span& span) : span(span) {
+    const int row = (threadIdx.x & 31) >> 2 & 3;
+    x = row < rows && span.lo < span.hi ? from + int64_t(row) * K + (threadIdx.x & 3) * 8 : nullptr;
+    load(span.lo);
+  }
+  __device__ __forceinline__ void load(int step) {
+    if (!x) return;
+    const float4* p = reinterpret_cast<const float4*>(x + step * kStep);
+    a = ptx::load_l2(p), b = ptx::load_l2(p + 1);
+  }
+  __device__ __forceinline__ void turn(int) {}
+  __device__ __forceinline__ void ready(int, int, int, int) {}
+  __device__ __forceinline__ int place(int step) const { return step; }
+  // read takes the step that was loaded, which must be this one, and loads the next: after a tile's last, its first.
+  __device__ __forceinline__ void read(int step, uint4 (&f)[1]) {
+    const float4 u = a, v = b;
+    load(step + 1 < span.hi ? step + 1 : span.lo);
+    const bool high = (threadIdx.x & 16) == 0;
+    uint4 hi, lo;
+    mma::split(u.x, u.y, hi.x, lo.x);
+    mma::split(u.z, u.w, hi.y, lo.y);
+    mma::split(v.x, v.y, hi.z, lo.z);
+    mma::split(v.z, v.w, hi.w, lo.w);
+    f[0] = make_uint4(high ? hi.x : lo.x, high ? hi.y : lo.y, high ? hi.z : lo.z, high ? hi.w : lo.w);
+  }
+};
+
+// lane_of is what a lane reads fragments by.
+template <bool Wide, class X>
+__device__ __forceinline__ Lane<Wide> lane_of(const X& x) {
+  return Lane<Wide>(x.part);
+}
+template <bool Wide>
+__device__ __forceinline__ Direct& lane_of(Direct& x) {
+  return x;
+}
+
 // ------------------------------------------------------------------------------------------------------------- product
 
 // total sums what the warps have for one output of a tile.
@@ -282,12 +326,12 @@ __device__ __forceinline__ float norm_factor(const Shared<P>& s, int row, int K,
 }
 
 // steps multiplies steps I … of a chunk of n, whose x stands from place at, and loads the next chunk's behind each.
-template <int I, bool Wide, class P>
-__device__ __forceinline__ void steps(Flow<P>& flow, int n, const Part& x, const Lane<Wide>& lane, int at, float (&acc)[Wide ? 2 : 1][4]) {
+template <int I, bool Wide, class P, class L>
+__device__ __forceinline__ void steps(Flow<P>& flow, int n, L& lane, int at, float (&acc)[Wide ? 2 : 1][4]) {
   if constexpr (I < P::D) {
     if (I < n) {
       uint4 f[Wide ? 2 : 1];
-      lane.read(x, at + I, f);
+      lane.read(at + I, f);
       const uint4 a = flow.a[I], c = flow.c[I];
 #pragma unroll
       for (int p = 0; p <= Wide; p++) mma::bf16(acc[p], a.x, c.x, a.y, c.y, f[p].x, f[p].y);
@@ -295,17 +339,17 @@ __device__ __forceinline__ void steps(Flow<P>& flow, int n, const Part& x, const
       for (int p = 0; p <= Wide; p++) mma::bf16(acc[p], a.z, c.z, a.w, c.w, f[p].z, f[p].w);
     }
     flow.load(I);
-    steps<I + 1, Wide>(flow, n, x, lane, at, acc);
+    steps<I + 1, Wide>(flow, n, lane, at, acc);
   }
 }
 
 // multiply takes all tiles of the block. X gives turn(tile) before a tile, and ready(step, n, next, next_n) and place(step) for a
-// chunk's fragments in part; Out gives begin(tile) before a tile's sums and emit(tile) after them, by all threads.
+// chunk's fragments, which lane_of(x) reads; Out gives begin(tile) before a tile's sums and emit(tile) after them, by all threads.
 template <bool Wide, class P, class X, class Job, class Out>
 __device__ __forceinline__ void multiply(Flow<P>& flow, X& x, Shared<P>& s, const Job& job, Out& out) {
   const int warp = threadIdx.x >> 5, g = (threadIdx.x & 31) >> 2, t = threadIdx.x & 3;
   const Span span = flow.span;
-  const Lane<Wide> lane(x.part);
+  auto&& lane = lane_of<Wide>(x);
   for (int tile = 0; tile < job.tiles(); tile++) {
     x.turn(tile);
     out.begin(tile);
@@ -315,7 +359,7 @@ __device__ __forceinline__ void multiply(Flow<P>& flow, X& x, Shared<P>& s, cons
       const int n = flow.count, after = step + n, next = after < span.hi ? after : span.lo;
       flow.plan(job, after < span.hi ? tile : tile + 1, next);
       x.ready(step, n, next, flow.count);
-      steps<0, Wide>(flow, n, x.part, lane, x.place(step), acc);
+      steps<0, Wide>(flow, n, lane, x.place(step), acc);
       step = after;
     }
     float(*to)[kTile + 4] = s.sum[tile & 1][warp];

@@ -2,8 +2,8 @@
 // Family linear, 1 to 8 rows, bf16 weights as stored: linear, linear_add, linear_n, linear_glu, each also behind a norm.
 //
 // Grid: any number of blocks, best as many as a multiprocessor holds; they share 8-row units of the matrices evenly. 256 threads,
-// linear_add_1 512. Dynamic shared memory 4*K*(rows + 1) with a norm; else 4*K*rows, or 128 KiB where that were more; of
-// linear_add_2 64 KiB, but 16 KiB a row at least. K must divide by 32. Algorithm, order of sums and layout: mma/weight_tiles.cuh.
+// linear_add 512. Dynamic shared memory 4*K*(rows + 1) with a norm; else 4*K*rows, or 128 KiB where that were more.
+// linear_add_2, of up to 4 rows, takes none. K must divide by 32. Algorithm, order of sums and layout: mma/weight_tiles.cuh.
 
 #include "../../../include/epilogue/act.cuh"
 #include "../../../include/mma/weight_tiles.cuh"
@@ -14,7 +14,7 @@ using tiles::kTile;
 constexpr int kNear = 128 * 1024;  // bytes of x
 using Usual = tiles::Point<8, 8, 2, 0>;
 using Alone = tiles::Point<16, 4, 1, 1>;  // of few tiles a block
-using Deep = tiles::Point<8, 8, 2, 1>;    // the same, of a long K
+using Deep = tiles::Point<16, 3, 2, 0>;   // the same, of a long K that is read directly
 
 // Matrices of one x, behind each other: [N0 + N1 + N2 + N3, K].
 struct Stack {
@@ -132,14 +132,20 @@ struct X {
   int plus_one;
 };
 
-// run multiplies; x is split once where it takes at most near_bytes, and must be where there is a norm.
-template <class P, bool Norm, class Job, class Out>
+// run multiplies; x is split once where it takes at most near_bytes, and must be where there is a norm; or, read directly, never lies
+// in shared memory.
+template <class P, bool Norm, bool Direct, class Job, class Out>
 __device__ __forceinline__ void run(const Job& job, const X& x, int K, Out& out, int near_bytes) {
   extern __shared__ __align__(128) uint8_t memory[];
   tiles::Flow<P> flow(job);
   float* weights = reinterpret_cast<float*>(memory + x.rows * 4 * K);
   if (Norm) tiles::fetch_const(flow.span, weights, x.norm);
   ptx::wait_for_predecessor();
+  if constexpr (Direct) {
+    tiles::Direct direct(x.x, x.rows, K, flow.span);
+    tiles::multiply<false>(flow, direct, out.s, job, out);
+    return;
+  }
   const bool wide = x.rows > tiles::kRows / 2;
   if (Norm || x.rows * 4 * K <= near_bytes) {
     tiles::Near near{{memory, x.rows}};
@@ -154,14 +160,14 @@ __device__ __forceinline__ void run(const Job& job, const X& x, int K, Out& out,
 }
 
 // stack is the body of linear, linear_add, linear_n.
-template <class P, bool Norm, bool Add, bool Convolve = false>
+template <class P, bool Norm, bool Add, bool Convolve = false, bool Direct = false>
 __device__ __forceinline__ void stack(const X& x, const Stack& m, int K, const Conv& conv = {}, int near_bytes = kNear) {
   __shared__ tiles::Shared<P> s;
   ptx::start_successor();
   const tiles::Share units((m.rows() + 7) / 8);
   const StackJob job{m, units.lo * 8, min(units.hi * 8, m.rows()), K};
   StackOut<P, Norm, Add, Convolve> out{s, m, job.lo, job.hi, x.rows, K, x.eps, conv};
-  run<P, Norm>(job, x, K, out, near_bytes);
+  run<P, Norm, Direct>(job, x, K, out, near_bytes);
 }
 
 // Gate and up matrices in step: a tile is 8 rows of one and the same 8 of the other.
@@ -199,7 +205,7 @@ __device__ __forceinline__ void gate_up(const X& x, const uint16_t* gate, const 
   const tiles::Share units((N + 7) / 8);
   const GluJob job{gate, up, units.lo, units.hi, N, K};
   GluOut<P, Norm, Act> out{s, y, units.lo, N, x.rows, K, x.eps};
-  run<P, Norm>(job, x, K, out, kNear);
+  run<P, Norm, false>(job, x, K, out, kNear);
 }
 
 }  // namespace
@@ -224,7 +230,7 @@ ENTRY_OF(Alone) linear_add_rows_bf16_1(const int32_t* __restrict__ head, const f
 }
 ENTRY_OF(Deep) linear_add_rows_bf16_2(const int32_t* __restrict__ head, const float* __restrict__ x, const uint16_t* __restrict__ w,
                                       const float* __restrict__ bias, float* y, int32_t N, int32_t K) {
-  stack<Deep, false, true>({head[0], x}, {{w}, {bias}, {y}, {N}}, K, {}, kNear / 2);
+  stack<Deep, false, true, false, true>({head[0], x}, {{w}, {bias}, {y}, {N}}, K);
 }
 
 // yi = x wiᵀ + biasi; absent ones have Ni = 0
