@@ -111,16 +111,14 @@ func Load(ctx context.Context, o Options) (_ *Model, err error) {
 
 	b := &binder{model: m, opts: o, weights: map[string]*loadJob{}, states: map[string]gpu.Buffer{}, consts: map[string]gpu.Buffer{}}
 	layouts := make([]*stepLayout, len(plans))
-	var block int64
 	for i, p := range plans {
 		draws := int64(0)
 		if o.Sampling != nil && p.Part == "" {
 			draws = 2 * p.Limits.Outs
 		}
 		layouts[i] = newStepLayout(p.Limits, m.parts[p.Part].uses, draws)
-		block = max(block, layouts[i].size)
 	}
-	if m.step, err = newStepBlock(o.Device, b.alloc, block); err != nil {
+	if m.step, err = newStepBlock(o.Device, b.alloc, placeMeet(layouts)); err != nil {
 		return nil, err
 	}
 	if g, ok := o.Device.(gpu.Grapher); ok && !o.Eager {

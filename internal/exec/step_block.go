@@ -45,6 +45,9 @@ const headLen = 8
 // axes is the number of a row's coordinates.
 const axes = 3
 
+// meetLen is how many counters the field meet has.
+const meetLen = 2048
+
 // newStepLayout lays out the fields of a bucket of a part that uses those fields, and draws rows of the sampler.
 func newStepLayout(l plan.Limits, uses map[string]bool, draws int64) *stepLayout {
 	y := &stepLayout{fields: map[string]stepField{}, pages: int(l.Pages)}
@@ -76,6 +79,19 @@ func newStepLayout(l plan.Limits, uses map[string]bool, draws int64) *stepLayout
 	}
 	add("block_table", seqs, plan.Axis{Name: "pages", Size: l.Pages}) // last: only the rows of a step's sequences are sent
 	return y
+}
+
+// placeMeet puts the counters by which blocks of a launch find each other behind what any bucket of the layouts uses, so that nothing is ever
+// written there from outside, and returns the size of it all.
+func placeMeet(layouts []*stepLayout) int64 {
+	var end int64
+	for _, y := range layouts {
+		end = max(end, y.size)
+	}
+	for _, y := range layouts {
+		y.fields["meet"] = stepField{end, plan.Axes{{Name: "meet", Size: meetLen}}}
+	}
+	return end + 4*meetLen
 }
 
 func newStepBlock(dev gpu.Device, alloc func(string, int64) (gpu.Buffer, error), size int64) (*stepBlock, error) {
