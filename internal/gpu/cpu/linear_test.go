@@ -31,6 +31,13 @@ func (r *rig) weight(rng *rand.Rand, param, layoutName string, d tensor.DType, c
 				src = append(src, byte(rng.IntN(256)))
 			}
 		}
+	case tensor.NVFP4: // a scale of 1/16 to 1/8, then codes
+		for range elems / 16 {
+			src = append(src, byte(0x18+rng.IntN(8)))
+			for range 8 {
+				src = append(src, byte(rng.IntN(256)))
+			}
+		}
 	default:
 		src = make([]byte, d.Bytes(int64(elems)))
 		v := normals(rng, elems)
@@ -71,13 +78,16 @@ func (r *rig) weight(rng *rand.Rand, param, layoutName string, d tensor.DType, c
 	return wide(exact)
 }
 
-// product is row x times w [n, k] in float64, plus bias.
-func product(x []float32, w []float64, bias []float32) []float64 {
+// product is row x times w [n, k] in float64, times scale, plus bias.
+func product(x []float32, w []float64, scale, bias []float32) []float64 {
 	k := len(x)
 	y := make([]float64, len(w)/k)
 	for n := range y {
 		for i, v := range x {
 			y[n] += float64(v) * w[n*k+i]
+		}
+		if scale != nil {
+			y[n] *= float64(scale[n])
 		}
 		if bias != nil {
 			y[n] += float64(bias[n])
@@ -93,17 +103,26 @@ const tolLinear = 1e-5
 func TestLinears(t *testing.T) {
 	const rows = 5
 	eachPath(t, func(t *testing.T, d *Device) {
-		for _, dt := range []tensor.DType{tensor.F32, tensor.BF16, tensor.F16, tensor.Q8_0} {
+		for _, dt := range []tensor.DType{tensor.F32, tensor.BF16, tensor.F16, tensor.Q8_0, tensor.E4M3, tensor.NVFP4} {
 			for _, s := range [][2]int{{64, 64}, {40, 192}, {1, 96}} {
 				t.Run(fmt.Sprint(dt, s), func(t *testing.T) {
 					n, k := s[0], s[1]
 					x := normals(rand.New(rand.NewPCG(1, 2)), rows*k)
 					bias := normals(rand.New(rand.NewPCG(3, 4)), n)
+					var scale []float32 // of what quantised checkpoints have
+					if dt == tensor.E4M3 || dt == tensor.NVFP4 {
+						for i := range n {
+							scale = append(scale, 0.5+0.7*float32(i)/float32(n))
+						}
+					}
 					// single runs one linear of seed's weight on rows of x.
 					single := func(kernel string, seed uint64, bias []float32, x, y []float32) ([]float32, []float64) {
 						r := newRig(t, d, kernel, len(x)/k, 1, 0)
 						r.floats("x", plan.In, x, r.rows(), ax("k", k))
 						w := r.weight(rand.New(rand.NewPCG(seed, 0)), "w", "panel", dt, 1, n, k)
+						if scale != nil {
+							r.floats("scale", plan.In, scale, ax("n", n))
+						}
 						if bias != nil {
 							r.floats("bias", plan.In, bias, ax("n", n))
 						}
@@ -118,7 +137,7 @@ func TestLinears(t *testing.T) {
 					}
 					y, w := single("linear", 7, bias, x, nil)
 					for i := range rows {
-						near(t, fmt.Sprint("row ", i), y[i*n:(i+1)*n], product(x[i*k:(i+1)*k], w, bias), tolLinear)
+						near(t, fmt.Sprint("row ", i), y[i*n:(i+1)*n], product(x[i*k:(i+1)*k], w, scale, bias), tolLinear)
 						alone, _ := single("linear", 7, bias, x[i*k:(i+1)*k], nil)
 						sameBits(t, "alone", alone, y[i*n:(i+1)*n])
 					}
@@ -133,6 +152,10 @@ func TestLinears(t *testing.T) {
 					r.floats("x", plan.In, x, r.rows(), ax("k", k))
 					r.weight(rand.New(rand.NewPCG(7, 0)), "w0", "panel", dt, 1, n, k)
 					r.floats("bias0", plan.In, bias, ax("n", n))
+					if scale != nil {
+						r.floats("scale0", plan.In, scale, ax("n", n))
+						r.floats("scale1", plan.In, scale, ax("n", n))
+					}
 					r.weight(rand.New(rand.NewPCG(8, 0)), "w1", "panel", dt, 1, n, k)
 					y0 := r.floats("y0", plan.Out, nil, r.rows(), ax("n", n))
 					y1 := r.floats("y1", plan.Out, nil, r.rows(), ax("n", n))
@@ -145,6 +168,10 @@ func TestLinears(t *testing.T) {
 					r.floats("x", plan.In, x, r.rows(), ax("k", k))
 					r.weight(rand.New(rand.NewPCG(9, 0)), "wg", "panel", dt, 1, n, k)
 					r.weight(rand.New(rand.NewPCG(8, 0)), "wu", "panel", dt, 1, n, k)
+					if scale != nil {
+						r.floats("sg", plan.In, scale, ax("n", n))
+						r.floats("su", plan.In, scale, ax("n", n))
+					}
 					fused := r.floats("y", plan.Out, nil, r.rows(), ax("n", n))
 					r.attr("compute", "f32").attr("act", "silu").run()
 					gate, _ := single("linear", 9, nil, x, nil)
@@ -227,7 +254,7 @@ func TestExperts(t *testing.T) {
 							}
 							continue
 						}
-						gu := product(x[i*hidden:(i+1)*hidden], gateUp[e*2*inter*hidden:(e+1)*2*inter*hidden], nil)
+						gu := product(x[i*hidden:(i+1)*hidden], gateUp[e*2*inter*hidden:(e+1)*2*inter*hidden], nil, nil)
 						for h := range hidden {
 							for j := range inter {
 								want[h] += float64(scale[i*k+s]) * silu(gu[j]) * gu[inter+j] * down[(e*hidden+h)*inter+j]

@@ -132,7 +132,7 @@ func BenchmarkDecode(b *testing.B) {
 	}{
 		{tensor.Q4_1, 1}, {tensor.Q4_1, 2}, {tensor.Q4_1, 4}, {tensor.Q4_1, 8}, {tensor.Q8_0, 1}, {tensor.Q8_0, 4}, {tensor.Q4_0, 1},
 		{tensor.Q5_1, 1}, {tensor.Q4_K, 1}, {tensor.Q4_K, 4}, {tensor.Q5_K, 1}, {tensor.Q6_K, 1}, {tensor.Q2_K, 1}, {tensor.IQ4_NL, 1},
-		{tensor.MXFP4, 1}, {tensor.F16, 1}, {tensor.BF16, 1}, {tensor.BF16, 4}, {tensor.F32, 1},
+		{tensor.MXFP4, 1}, {tensor.NVFP4, 1}, {tensor.NVFP4, 4}, {tensor.E4M3, 1}, {tensor.E4M3, 4}, {tensor.E4M3_B32, 1}, {tensor.F16, 1}, {tensor.BF16, 1}, {tensor.BF16, 4}, {tensor.F32, 1},
 	} {
 		b.Run(fmt.Sprintf("%v/%d", c.d, c.rows), func(b *testing.B) {
 			head := c.d
