@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -47,6 +48,7 @@ type family struct {
 	library  *circuit.Library
 	prompts  map[string]reference // "long", "short"
 	with     []string             // parts beside the decoder
+	compute  string               // precision policy
 	ref      weights.Store
 }
 
@@ -85,7 +87,7 @@ func openFamily(t *testing.T, name string, with ...string) *family {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { ref.Close() })
-	f := &family{store: store, instance: in, library: lib, prompts: map[string]reference{}, with: with, ref: ref}
+	f := &family{store: store, instance: in, library: lib, prompts: map[string]reference{}, with: with, compute: circuit.Float32, ref: ref}
 	for _, which := range []string{"long", "short"} {
 		f.prompts[which] = reference{
 			ids: readInts(t, ref, which+".input_ids"), greedy: readInts(t, ref, which+".greedy"),
@@ -131,7 +133,7 @@ func (f *family) load(t *testing.T, device cpu.Options, noFusion bool) *exec.Mod
 	t.Helper()
 	var plans []*plan.Plan
 	for _, part := range append([]string{""}, f.with...) {
-		p, err := f.instance.InPart(part).Lower(f.library, f.store, circuit.Options{Class: "cpu", Compute: circuit.Float32, KV: tensor.F32, NoFusion: noFusion,
+		p, err := f.instance.InPart(part).Lower(f.library, f.store, circuit.Options{Class: "cpu", Compute: f.compute, KV: tensor.F32, NoFusion: noFusion,
 			Limits: plan.Limits{Rows: 96, Seqs: 4, Outs: 96, PageSize: pageSize, Pages: 5}})
 		if err != nil {
 			t.Fatal(err)
@@ -174,6 +176,34 @@ func TestLogitsEqualTransformers(t *testing.T) {
 						}
 					}
 					t.Logf("path %q, %s: max |ours-ref|/(1+|ref|) = %.2e", path, which, worst)
+				}
+			}
+		})
+	}
+}
+
+// The declared policy keeps two digits of activations, 2^-16 of the largest of 32, for weights of integer codes: logits differ by about
+// as much again in each of a few dozen products. Weights of e4m3 are computed as in float32.
+func TestDeclaredPolicyIsNearFloat32(t *testing.T) {
+	for _, name := range fixture.Quantised(t) {
+		t.Run(name, func(t *testing.T) {
+			f := openFamily(t, name)
+			f.compute = circuit.Declared
+			m := f.load(t, cpu.Options{}, false)
+			for which, ref := range f.prompts {
+				logits, _, err := exec.Evaluate(m, ref.ids, 0, 0)
+				if err != nil {
+					t.Fatal(err)
+				}
+				worst := 0.0
+				for i, row := range logits {
+					for j, v := range row {
+						want := float64(ref.logits[i*len(row)+j])
+						worst = max(worst, math.Abs(float64(v)-want)/(1+math.Abs(want)))
+					}
+				}
+				if bound := 100 * 0x1p-16; !(worst <= bound) || strings.Contains(name, "fp8") && worst > 1e-4 {
+					t.Errorf("%s: logits differ by %.2e, at most %.2e", which, worst, bound)
 				}
 			}
 		})

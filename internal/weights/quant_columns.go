@@ -52,6 +52,10 @@ func (f *finder) byColumns(p *packed, module string, s modelconf.Scheme) bool {
 	if s.Method == "gptq" {
 		c.less = 1
 	}
+	if k%8 != 0 || k*n == 0 {
+		f.fault(diag.Format, t.Name, "is %v, of %d inputs", t.Shape, k)
+		return false
+	}
 	p.Shape, p.shape = tensor.Shape{n, k}, [3]int64{1, n, k}
 	p.codes, p.columns, p.group = codesUint4, c, [2]int64{1, k}
 	if g := s.Weight.Group[1]; g > 0 {
@@ -153,16 +157,33 @@ func (c *columns) turn(p *packed) error {
 		beside[(row*groups+g+1)*size-1] = zero
 	}
 	turned := make([]byte, n*k/2)
-	for i := range n * k / 8 {
-		word := binary.LittleEndian.Uint32(raw[4*i:])
-		for j := range int64(8) {
-			row, at := i%(n/8)*8+int64(c.order[j]), i/(n/8)
-			if c.gptq {
-				row, at = i%n, i/n*8+j
+	if c.gptq { // a word is 8 inputs of an output
+		for j := range k / 8 {
+			for row := range n {
+				copy(turned[row*k/2+4*j:][:4], raw[4*(j*n+row):])
 			}
-			turned[(row*k+at)/2] |= byte(word>>(4*j)&15) << (at % 2 * 4)
 		}
+	} else {
+		c.turnWords(turned, raw, n, k)
 	}
 	c.turned, c.beside = turned, beside
 	return nil
+}
+
+// turnWords turns words of an input of 8 outputs, 8 inputs at a time.
+func (c *columns) turnWords(dst, src []byte, n, k int64) {
+	for j := int64(0); j < k; j += 8 {
+		for w := range n / 8 {
+			var rows [8]uint32 // 8 inputs of each output
+			for i := range int64(8) {
+				word := binary.LittleEndian.Uint32(src[4*((j+i)*(n/8)+w):])
+				for o, row := range c.order {
+					rows[row] |= word >> (4 * o) & 15 << (4 * i)
+				}
+			}
+			for o, word := range rows {
+				binary.LittleEndian.PutUint32(dst[(8*w+int64(o))*k/2+j/2:], word)
+			}
+		}
+	}
 }

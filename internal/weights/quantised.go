@@ -42,86 +42,6 @@ type rowScale struct {
 	stored tensor.Info // a scale for each row
 }
 
-// codec says how values become blocks, and numbers.
-type codec struct {
-	bits  int64
-	float func(dst []float32, src []byte)
-	// block writes one block of the shown type from its values; scale is the (only) scale's bytes.
-	block func(dst, values, scale []byte, d tensor.DType)
-}
-
-var (
-	codesE4M3 = codec{8,
-		func(dst []float32, src []byte) { _ = tensor.Decode(dst, tensor.E4M3, src) },
-		func(dst, values, scale []byte, d tensor.DType) {
-			binary.LittleEndian.PutUint32(dst, math.Float32bits(number(d, scale)))
-			copy(dst[4:], values)
-		}}
-	codesE2M1 = codec{4,
-		func(dst []float32, src []byte) { _ = tensor.Decode(dst, tensor.E2M1, src) },
-		func(dst, values, scale []byte, _ tensor.DType) {
-			dst[0] = scale[0]
-			if len(values) == 16 { // MXFP4 has ggml's order
-				halves(dst[1:], values)
-				return
-			}
-			copy(dst[1:], values)
-		}}
-	codesInt4 = codec{4,
-		func(dst []float32, src []byte) {
-			for i, b := range src {
-				dst[2*i], dst[2*i+1] = float32(b&15)-8, float32(b>>4)-8
-			}
-		},
-		func(dst, values, scale []byte, _ tensor.DType) {
-			copy(dst, scale[:2])
-			halves(dst[2:], values)
-		}}
-)
-
-// codesUint4 are codes from which a zero point is taken, the last byte of scale. Their difference has five bits where the zero
-// points differ.
-var codesUint4 = codec{4,
-	func(dst []float32, src []byte) {
-		for i, b := range src {
-			dst[2*i], dst[2*i+1] = float32(b&15), float32(b>>4)
-		}
-	},
-	func(dst, values, scale []byte, _ tensor.DType) {
-		copy(dst, scale[:2])
-		if len(dst) == 18 { // the zero point is 8
-			halves(dst[2:], values)
-			return
-		}
-		var high uint32
-		var low [16]byte
-		zero := scale[2]
-		for i := range 32 {
-			code := values[i/2] >> (i % 2 * 4) & 15
-			code += 16 - zero
-			low[i%16] |= code & 15 << (i / 16 * 4)
-			high |= uint32(code>>4) << i
-		}
-		binary.LittleEndian.PutUint32(dst[2:], high)
-		copy(dst[6:], low[:])
-	}}
-
-// halves puts 32 codes of 4 bits that follow each other into ggml's order: element i with element i+16.
-func halves(dst, src []byte) {
-	for i := range 8 {
-		a, b := src[i], src[8+i]
-		dst[2*i], dst[2*i+1] = a&15|b<<4, a>>4|b&0xF0
-	}
-}
-
-// number is one number of a stored scale.
-func number(d tensor.DType, b []byte) float32 {
-	_, n := d.Block()
-	var x [1]float32
-	_ = tensor.Decode(x[:], d, b[:n])
-	return x[0]
-}
-
 // rowBytes is what the values of a row take.
 func (p *packed) rowBytes() int64 { return p.shape[2] * p.codes.bits / 8 }
 
@@ -181,11 +101,8 @@ func (p *packed) readRows(d tensor.DType, row, n int64, out []byte) error {
 			continue
 		}
 		elems, size := d.Block()
-		of, bytes := int64(elems)*p.codes.bits/8, p.scaleBytes()
-		for i := int64(0); i*int64(elems) < p.shape[2]; i++ {
-			at := i * int64(elems) / p.group[1] * bytes
-			p.codes.block(to[i*int64(size):][:size], src[i*of:][:of], own[at:][:bytes], p.scale.DType)
-		}
+		p.codes.blocks(&blockRow{dst: to, values: src, scales: own, size: size, of: elems * int(p.codes.bits) / 8,
+			scale: int(p.scaleBytes()), share: int(p.group[1]) / elems, d: p.scale.DType})
 	}
 	return nil
 }

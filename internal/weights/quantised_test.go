@@ -519,3 +519,34 @@ func TestPlainCheckpointsPassThrough(t *testing.T) {
 		t.Errorf("%d bytes in all, want %d", q.TotalBytes(), want)
 	}
 }
+
+// BenchmarkQuantised reads matrices of 2048 x 4096; bytes are those of the blocks.
+func BenchmarkQuantised(b *testing.B) {
+	r := maker{rand.New(rand.NewPCG(1, 2))}
+	const n, k = 2048, 4096
+	block, one := []made{r.values("m.q.weight", n, k)}, r.scales("m.q.weight_scale_2", tensor.F32)
+	for name, l := range map[string]layer{
+		"fp8 block":  {config: fp8Block, tensors: append(block, r.scales("m.q.weight_scale_inv", tensor.F32, n/128, k/128))},
+		"fp8 tensor": {config: moFP8, tensors: append(block, r.scales("m.q.weight_scale", tensor.F32))},
+		"nvfp4":      {config: moNVFP4, tensors: []made{r.nibbles("m.q.weight", tensor.U8, e2m1Value, n, k/2), r.scales("m.q.weight_scale", tensor.E4M3, n, k/16), one}},
+		"mxfp4":      {config: ctMXFP4, tensors: []made{r.nibbles("m.q.weight_packed", tensor.U8, e2m1Value, n, k/2), r.scales("m.q.weight_scale", tensor.U8, n, k/32)}},
+		"int4":       {config: ctInt4(32), tensors: []made{r.nibbles("m.q.weight_packed", tensor.I32, e2m1Value, n, k/8), r.scales("m.q.weight_scale", tensor.BF16, n, k/32)}},
+		"awq":        byColumns(`{"quant_method": "awq", "bits": 4, "group_size": 128, "zero_point": true, "version": "gemm"}`, n, k, 128, tensor.Q5_0),
+	} {
+		b.Run(name, func(b *testing.B) {
+			s, err := Quantised(l.store(b), quant(b, l.config))
+			if err != nil {
+				b.Fatal(err)
+			}
+			x, _ := s.Lookup("m.q.weight")
+			raw := make([]byte, x.Size())
+			b.SetBytes(x.Size())
+			for b.Loop() {
+				if err := s.Read("m.q.weight", 0, raw); err != nil {
+					b.Fatal(err)
+				}
+				s.Drop("m.q.weight")
+			}
+		})
+	}
+}

@@ -8,7 +8,7 @@ Embeddings, heads, norms, convolutions, routers, gates, vision towers and draft 
 
     fp8-block   e4m3, float32 of 128x128 blocks (weight_scale_inv)        fp8-bf16     the same, scales in bfloat16
     fp8-static  e4m3, one scale a tensor (weight_scale_inv), static       fp8-tensor   ModelOpt FP8, described in hf_quant_config.json
-    fp8-row     compressed-tensors float-quantized, one scale a row       v4           e4m3 and experts in e2m1, scales of powers of two (.scale)
+    fp8-row     compressed-tensors float-quantized, one scale a row       v4           e4m3 and experts in e2m1, scales of powers of two (.scale); of deepseek_v4
     nvfp4       ModelOpt NVFP4: weight_scale_2 multiplies                 nvfp4-ct     compressed-tensors: weight_global_scale divides
     mixed       ModelOpt MIXED_PRECISION: experts and mlps NVFP4, else FP8
     mxfp4       gpt_oss: experts in _blocks and _scales                   mxfp4-ct     compressed-tensors
