@@ -105,7 +105,7 @@ func CopyRate(dev gpu.Device, bytes int64) (float64, error) {
 		return 0, err
 	}
 	defer dst.Free()
-	copy := func() error { return nil }
+	var upload func() error
 	if p, ok := dev.(gpu.Pinner); ok {
 		src, err := p.Pinned("copy", bytes)
 		if err != nil {
@@ -113,12 +113,12 @@ func CopyRate(dev gpu.Device, bytes int64) (float64, error) {
 		}
 		defer src.Free()
 		clear(src.Bytes())
-		copy = func() error { return src.Upload(dst, 0, bytes) }
+		upload = func() error { return src.Upload(dst, 0, bytes) }
 	} else {
 		src := make([]byte, bytes)
-		copy = func() error { return dst.Write(0, src) }
+		upload = func() error { return dst.Write(0, src) }
 	}
-	us, err := repeat(dev, 5, 2, copy)
+	us, err := repeat(dev, 5, 2, upload)
 	return float64(bytes) / us / 1000, err
 }
 

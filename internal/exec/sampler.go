@@ -67,7 +67,6 @@ type sampler struct {
 	flights [2]flight // in turn
 	started int       // steps so far
 	ended   int
-	marker  gpu.Marker
 }
 
 // seat is what the host remembers of a sequence's place.
