@@ -160,8 +160,17 @@ type modelOptions struct {
 	buckets  []int64                // row counts that plans are made for, rising; nil: those of the device
 	noFusion bool
 	eager    bool
+	sampling *exec.Sampling // the device draws
 	progress func(done, total int64)
 	phase    func(name string) // exec.Options.Phase
+}
+
+// sampling says how the device draws tokens below vocab for so many sequences; nil: its class cannot.
+func (c *checkpoint) sampling(dev gpu.Device, vocab, seats int) *exec.Sampling {
+	if k := c.library.Tree.Classes[dev.Info().Class]; k == nil || k.Kernels["sample_draw"] == nil {
+		return nil
+	}
+	return &exec.Sampling{Vocab: vocab, Seats: seats}
 }
 
 // model is a checkpoint on a device.
@@ -244,7 +253,8 @@ func (c *checkpoint) load(ctx context.Context, o modelOptions) (*model, error) {
 		return nil, err
 	}
 	plans = append(plans, parts...)
-	m, err := exec.Load(ctx, exec.Options{Device: o.device, Plans: plans, Store: c.store, NumPages: o.pages, NumSlots: o.slots, Progress: o.progress, Phase: o.phase, Eager: o.eager})
+	m, err := exec.Load(ctx, exec.Options{Device: o.device, Plans: plans, Store: c.store, NumPages: o.pages, NumSlots: o.slots, Eager: o.eager,
+		Sampling: o.sampling, Progress: o.progress, Phase: o.phase})
 	if err != nil {
 		return nil, err
 	}

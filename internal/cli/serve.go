@@ -42,7 +42,8 @@ type serveFlags struct {
 	prefillGiven                                bool
 	memoryUtilization                           float64
 	deviceFlags
-	kvDType, compute, scheduler    string
+	kvDType, compute               string
+	scheduler, router              string
 	noFusion, requireAuth, verbose bool
 	authToken, authTokensFile      string
 	drain                          time.Duration
@@ -68,6 +69,7 @@ func (f *serveFlags) add(fs *pflag.FlagSet, env environment) {
 	fs.StringVar(&f.compute, "compute", circuit.Declared, "declared: the precision of the checkpoint; float32: as a reference computes")
 	f.deviceFlags.add(fs, env, "auto")
 	fs.StringVar(&f.scheduler, "scheduler", "fifo", "scheduling policy")
+	fs.StringVar(&f.router, "router", "async", "where the device draws tokens, async: the next step starts before they are seen; sync: it waits for them")
 	fs.BoolVar(&f.noFusion, "no-fusion", false, "lower every op alone, by the reference rules")
 	fs.BoolVar(&f.requireAuth, "require-auth", false, "ask for a bearer token")
 	fs.StringVar(&f.authToken, "auth-token", "", "the token that --require-auth accepts")
@@ -122,6 +124,7 @@ func (f *serveFlags) check(fs *pflag.FlagSet) error {
 		{"max-image-tokens", f.maxImageTokens < 0 || f.maxImageTokens > 1<<16, "0 to 65536"},
 		{"gpu-memory-utilization", !(f.memoryUtilization > 0 && f.memoryUtilization <= 1), "above 0, at most 1"},
 		{"scheduler", f.scheduler != "fifo", "fifo"},
+		{"router", f.router != "async" && f.router != "sync", "async or sync"},
 		{"compute", f.compute != circuit.Declared && f.compute != circuit.Float32, "declared or float32"},
 		{"kv-cache-dtype", !slices.Contains([]string{"", "f16", "bf16", "f32"}, f.kvDType), "f16, bf16 or f32"},
 	} {

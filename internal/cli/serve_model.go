@@ -64,7 +64,7 @@ func (s *serving) load(ctx context.Context, dev gpu.Device) (*server.Model, erro
 	if err := c.target(dev, &s.flags.deviceFlags, s.log, s.model, s.name()); err != nil {
 		return nil, err
 	}
-	o, err := s.fit(c, dev, images)
+	o, err := s.fit(c, dev, images, tok.VocabSize())
 	if err != nil {
 		return nil, err
 	}
@@ -78,7 +78,7 @@ func (s *serving) load(ctx context.Context, dev gpu.Device) (*server.Model, erro
 	debug.FreeOSMemory() // what loading left
 	f := &s.flags
 	vocab := min(m.Limits().Vocab, tok.VocabSize())
-	e, err := engine.New(m, engine.Options{MaxBatch: f.maxBatch, MaxQueue: f.maxNumSeqs, MaxPrefillTokens: f.maxPrefill,
+	e, err := engine.New(m, engine.Options{MaxBatch: f.maxBatch, Sync: f.router == "sync", MaxQueue: f.maxNumSeqs, MaxPrefillTokens: f.maxPrefill,
 		MaxContext: int(o.limits.Pages * o.limits.PageSize), Vocab: vocab})
 	if err != nil {
 		m.Close()
@@ -127,8 +127,8 @@ func (s *serving) name() string {
 }
 
 // fit chooses the sizes of steps and of the KV pool: every place of the batch gets the whole context if memory allows, else
-// the pool takes the memory that may be claimed, and what does not fit waits.
-func (s *serving) fit(c *checkpoint, dev gpu.Device, images *server.Images) (modelOptions, error) {
+// the pool takes the memory that may be claimed, and what does not fit waits. Tokens are below vocab.
+func (s *serving) fit(c *checkpoint, dev gpu.Device, images *server.Images, vocab int) (modelOptions, error) {
 	f := &s.flags
 	kv, ok := tensor.None, true
 	if f.kvDType != "" {
@@ -159,6 +159,11 @@ func (s *serving) fit(c *checkpoint, dev gpu.Device, images *server.Images) (mod
 	packed, work, err := c.sizes(o, p)
 	if err != nil {
 		return modelOptions{}, err
+	}
+	logits := p.Buffers[p.Logits].Axes
+	width := int(logits[len(logits)-1].Size)
+	if o.sampling = c.sampling(dev, min(vocab, width), f.maxBatch); o.sampling != nil {
+		work += exec.SamplingBytes(*o.sampling, p.Limits, width)
 	}
 	page, slot := stateBytes(p)
 	claim := int64(f.memoryUtilization * float64(dev.Info().Memory))
