@@ -11,6 +11,7 @@ import (
 	"github.com/metrale/metrale/internal/circuit"
 	"github.com/metrale/metrale/internal/exec"
 	"github.com/metrale/metrale/internal/fixture"
+	"github.com/metrale/metrale/internal/gpu"
 	"github.com/metrale/metrale/internal/gpu/cpu"
 	"github.com/metrale/metrale/internal/modelconf"
 	"github.com/metrale/metrale/internal/plan"
@@ -134,7 +135,7 @@ func (s sight) showImages(requests []seq.Request) (n int64) {
 // model closes its device too.
 type model struct {
 	*exec.Model
-	device *cpu.Device
+	device gpu.Device
 }
 
 func (m model) Close() error {
@@ -144,6 +145,16 @@ func (m model) Close() error {
 
 // load binds a checkpoint to the CPU, with few small pages, and with its tower if it has one.
 func load(t *testing.T, dir string, pages int) (exec.Runner, sight) {
+	t.Helper()
+	dev, err := cpu.Open(cpu.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return loadOn(t, dev, dir, exec.Options{NumPages: pages}, 64)
+}
+
+// loadOn binds a checkpoint to a device, with plans of so many rows.
+func loadOn(t *testing.T, dev gpu.Device, dir string, o exec.Options, buckets ...int64) (exec.Runner, sight) {
 	t.Helper()
 	store, files, err := weights.Open(dir, weights.Options{})
 	if err != nil {
@@ -162,26 +173,24 @@ func load(t *testing.T, dir string, pages int) (exec.Runner, sight) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var plans []*plan.Plan
 	lower := func(in *circuit.Instance, l plan.Limits) {
-		p, err := in.Lower(lib, store, circuit.Options{Class: "cpu", Compute: circuit.Float32, KV: tensor.F32, Limits: l})
+		p, err := in.Lower(lib, store, circuit.Options{Class: dev.Info().Class, Compute: circuit.Float32, KV: tensor.F32, Limits: l})
 		if err != nil {
 			t.Fatal(err)
 		}
-		plans = append(plans, p)
+		o.Plans = append(o.Plans, p)
 	}
-	lower(in, plan.Limits{Rows: 64, Seqs: 8, Outs: 16, PageSize: 16, Pages: 8})
+	for _, rows := range buckets {
+		lower(in, plan.Limits{Rows: rows, Seqs: min(8, rows), Outs: min(16, rows), PageSize: 16, Pages: 8})
+	}
 	var eyes sight
 	if vision := in.InPart(exec.Vision); vision != nil {
 		lower(vision, plan.Limits{Rows: 64, Seqs: 1, Outs: 16, PageSize: 16, Pages: 1})
 		d := in.Dim
 		eyes = sight{int32(d("image_token")), int32(d("vis_merge")), int(d("vis_channels") * d("vis_frames") * d("vis_patch") * d("vis_patch"))}
 	}
-	dev, err := cpu.Open(cpu.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	m, err := exec.Load(context.Background(), exec.Options{Device: dev, Plans: plans, Store: store, NumPages: pages, NumSlots: 8})
+	o.Device, o.Store, o.NumSlots = dev, store, 8
+	m, err := exec.Load(context.Background(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
