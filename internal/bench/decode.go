@@ -24,12 +24,13 @@ type Subject struct {
 	Model    *exec.Model
 	Instance *circuit.Instance // that its plans were lowered from
 	Device   gpu.Device
-	Sweep    float64 // GB/s of the device; 0: not known
+	Sweep    float64       // GB/s of the device; 0: not known
+	Policy   *seq.Sampling // by which Decode draws; nil: the likeliest token
 }
 
 // Room is how many pages of a class's size a batch needs that decodes so many steps behind a context.
 func Room(batch, context, steps int, pageSize int64) (perSeq int64, all int) {
-	perSeq = (int64(context+steps+warm) + pageSize) / pageSize
+	perSeq = (int64(context+steps+warm+1) + pageSize) / pageSize
 	return perSeq, batch * int(perSeq)
 }
 
@@ -40,13 +41,14 @@ const warm = 4
 type Decoding struct {
 	Model    string  `json:"model"`
 	Batch    int     `json:"batch"`
-	Context  int     `json:"context"`   // tokens before the first step
-	Steps    int     `json:"steps"`     // that count
-	TokS     float64 `json:"tok_s"`     // of all sequences
-	Step     float64 `json:"step_us"`   // median from one step's start to the next one's: plan, logits, sampling
-	Device   float64 `json:"device_us"` // median of the plan alone, replayed back to back
-	Host     float64 `json:"host_us"`   // median of what the host does before it waits for the device
-	Sampling float64 `json:"sampling_us"`
+	Context  int     `json:"context"`     // tokens before the first step
+	Steps    int     `json:"steps"`       // that count
+	TokS     float64 `json:"tok_s"`       // of all sequences
+	Step     float64 `json:"step_us"`     // median from one step's start, or tokens, to the next one's: plan, logits, sampling
+	Device   float64 `json:"device_us"`   // median of the plan alone, replayed back to back
+	Host     float64 `json:"host_us"`     // median of what the host does before it waits for the device
+	Sampling float64 `json:"sampling_us"` // on the host, or where the device draws its launches alone
+	Drawn    bool    `json:"drawn"`       // by the device: the next step starts before the host has seen the tokens
 	Launches int     `json:"launches"`
 	Bytes    int64   `json:"bytes"`     // weights that a step reads; experts as if no two rows shared one
 	Floor    float64 `json:"floor_us"`  // Bytes at the sweep
@@ -56,7 +58,7 @@ type Decoding struct {
 
 // Decode runs batch sequences for some steps behind a context of keys that are 0.
 func (s *Subject) Decode(ctx context.Context, batch, context, steps int) (*Decoding, error) {
-	r := newRun(s.Model.Limits(), batch, context)
+	r := newRun(s.Model.Limits(), s.Policy, batch, context)
 	p := s.Model.Plan(batch)
 	if p == nil {
 		return nil, diag.Errorf(diag.Internal, "no plan holds a batch of %d", batch)
@@ -69,26 +71,17 @@ func (s *Subject) Decode(ctx context.Context, batch, context, steps int) (*Decod
 	for _, c := range costs {
 		d.Bytes += c.WeightBytes
 	}
-	var whole, host, sampling []time.Duration
-	for i := range warm + steps {
-		if err := ctx.Err(); err != nil {
-			return nil, diag.Errorf(diag.Canceled, "the benchmark was interrupted: %w", err)
-		}
-		began := time.Now()
-		logits, err := s.Model.Run(r.step)
-		if err != nil {
-			return nil, err
-		}
-		ran := time.Now()
-		if err := r.sample(logits); err != nil {
-			return nil, err
-		}
-		r.advance()
-		if end := time.Now(); i >= warm {
-			whole, host, sampling = append(whole, end.Sub(began)), append(host, s.Model.Submitted()), append(sampling, end.Sub(ran))
-		}
+	d.Drawn = s.Model.Draws()
+	var t *times
+	if d.Drawn {
+		t, err = r.ahead(ctx, s.Model, steps)
+	} else {
+		t, err = r.awaited(ctx, s.Model, steps)
 	}
-	d.Step, d.Host, d.Sampling = micros(median(whole)), micros(median(host)), micros(median(sampling))
+	if err != nil {
+		return nil, err
+	}
+	d.Step, d.Host, d.Sampling = micros(median(t.whole)), micros(median(t.host)), micros(median(t.sampling))
 	d.TokS, d.Share = 1e6*float64(batch)/d.Step, share(d.Bytes, s.Sweep, d.Step)
 	if s.Sweep > 0 {
 		d.Floor = float64(d.Bytes) / s.Sweep / 1000
@@ -102,8 +95,102 @@ func (s *Subject) Decode(ctx context.Context, batch, context, steps int) (*Decod
 		return nil, err
 	}
 	defer all.Free()
-	d.Device, err = repeat(s.Device, 5, 5, all.Start)
+	if d.Device, err = repeat(s.Device, 5, 5, all.Start); err != nil || !d.Drawn {
+		return d, err
+	}
+	draws, err := probe.RecordDraws()
+	if err != nil {
+		return nil, err
+	}
+	defer draws.Free()
+	d.Sampling, err = repeat(s.Device, 5, 100, draws.Start)
 	return d, err
+}
+
+// times are those of the steps that count.
+type times struct{ whole, host, sampling []time.Duration }
+
+// interrupted is the error of a context that has ended.
+func interrupted(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return diag.Errorf(diag.Canceled, "the benchmark was interrupted: %w", err)
+	}
+	return nil
+}
+
+// awaited runs steps one after the other and draws from their logits.
+func (r *run) awaited(ctx context.Context, m *exec.Model, steps int) (*times, error) {
+	t := &times{}
+	for i := range warm + steps {
+		if err := interrupted(ctx); err != nil {
+			return nil, err
+		}
+		began := time.Now()
+		logits, err := m.Run(r.step)
+		if err != nil {
+			return nil, err
+		}
+		ran := time.Now()
+		if err := r.sample(logits); err != nil {
+			return nil, err
+		}
+		r.advance()
+		if end := time.Now(); i >= warm {
+			t.whole, t.host, t.sampling = append(t.whole, end.Sub(began)), append(t.host, m.Submitted()), append(t.sampling, end.Sub(ran))
+		}
+	}
+	return t, nil
+}
+
+// ahead lets the device draw: each step is started while the one before runs, whose tokens feed it.
+func (r *run) ahead(ctx context.Context, m *exec.Model, steps int) (*times, error) {
+	t := &times{}
+	feed := make([]int32, len(r.seqs))
+	for i := range r.seqs {
+		feed[i] = int32(i)
+		g := exec.Seating{}
+		if r.seqs[i].Policy().Penalizes() {
+			g.Counts = r.seqs[i].Seen()
+		}
+		if err := m.Seat(i, &g); err != nil {
+			return nil, err
+		}
+		r.step.Draws = append(r.step.Draws, exec.Draw{Out: int32(i), Seat: int32(i), Token: -1, Policy: exec.Policy(*r.seqs[i].Policy()), Logprobs: -1})
+	}
+	var drawn []exec.Drawn
+	var last time.Time
+	for i := range warm + steps + 1 {
+		if err := interrupted(ctx); err != nil {
+			return nil, err
+		}
+		if err := m.Start(r.step); err != nil {
+			return nil, err
+		}
+		r.advance()
+		r.step.Feed = feed
+		for j := range r.step.Draws {
+			r.step.Draws[j].Index++
+		}
+		if i == 0 {
+			continue
+		}
+		var err error
+		if drawn, err = m.Finish(drawn[:0]); err != nil {
+			return nil, err
+		}
+		for j := range drawn {
+			if drawn[j].Err != nil {
+				return nil, drawn[j].Err
+			}
+		}
+		now := time.Now()
+		if i > warm {
+			t.whole, t.host, t.sampling = append(t.whole, now.Sub(last)), append(t.host, m.Submitted()), append(t.sampling, 0)
+		}
+		last = now
+	}
+	_, err := m.Finish(drawn[:0])
+	return t, err
 }
 
 // launches counts what the driver starts: a launch of a plan may be several.
@@ -127,18 +214,21 @@ func span(n int) []int {
 type run struct {
 	limits  exec.Limits
 	step    *exec.Step
-	policy  seq.Sampling
 	seqs    []sample.Seq
 	scratch []sample.Scratch
 	errs    []error
 }
 
 // newRun begins batch sequences of one row each, whose context tokens are in their pages.
-func newRun(l exec.Limits, batch, context int) *run {
-	r := &run{limits: l, policy: seq.Greedy(), seqs: make([]sample.Seq, batch), scratch: make([]sample.Scratch, batch), errs: make([]error, batch)}
+func newRun(l exec.Limits, p *seq.Sampling, batch, context int) *run {
+	if p == nil {
+		greedy := seq.Greedy()
+		p = &greedy
+	}
+	r := &run{limits: l, seqs: make([]sample.Seq, batch), scratch: make([]sample.Scratch, batch), errs: make([]error, batch)}
 	s := &exec.Step{CuRows: []int32{0}}
 	for i := range batch {
-		r.seqs[i].Reset(&r.policy, nil)
+		r.seqs[i].Reset(p, []int32{int32(i + 1)})
 		s.Tokens, s.Positions, s.RowSeq = append(s.Tokens, int32(i+1)), append(s.Positions, int32(context)), append(s.RowSeq, int32(i))
 		s.CuRows, s.StateSlot, s.Fresh, s.OutRows = append(s.CuRows, int32(i+1)), append(s.StateSlot, int32(i)), append(s.Fresh, 0), append(s.OutRows, int32(i))
 		pages := make([]int32, l.Pages)

@@ -35,7 +35,7 @@ type KernelTime struct {
 // finds other weights than its predecessor. Launches that give indices to others (a router's) come along, and their time is
 // taken off.
 func (s *Subject) Kernels(ctx context.Context, batch, context int) ([]*KernelTime, error) {
-	r := newRun(s.Model.Limits(), batch, context)
+	r := newRun(s.Model.Limits(), nil, batch, context)
 	p := s.Model.Plan(batch)
 	if p == nil {
 		return nil, diag.Errorf(diag.Internal, "no plan holds a batch of %d", batch)

@@ -19,6 +19,7 @@ import (
 	"github.com/metrale/metrale/internal/diag"
 	"github.com/metrale/metrale/internal/gpu"
 	"github.com/metrale/metrale/internal/plan"
+	"github.com/metrale/metrale/internal/seq"
 	"github.com/metrale/metrale/internal/tensor"
 	"github.com/metrale/metrale/internal/weights"
 )
@@ -41,6 +42,7 @@ type benchmarkFlags struct {
 	context, steps int
 	sweep          int // MiB
 	compute, kv    string
+	sampling       string
 	json           bool
 	noFusion       bool
 }
@@ -83,6 +85,7 @@ the device's memory once, in the same run.`,
 	fl.IntSliceVar(&f.batches, "batch", []int{1, 2, 4, 8}, "sequences of a step, a run for each")
 	fl.IntVar(&f.context, "context", 128, "tokens before the first step")
 	fl.IntVar(&f.steps, "steps", 192, "steps that count (decode)")
+	fl.StringVar(&f.sampling, "sampling", "greedy", "how tokens are drawn (decode): greedy, or drawn: temperature 0.8, top-k 50, top-p 0.95")
 	fl.IntVar(&f.sweep, "sweep", 4096, "MiB that the read sweep reads")
 	fl.StringVar(&f.compute, "compute", circuit.Declared, "float32, or declared: the precision that serving uses")
 	fl.StringVar(&f.kv, "kv", "", "element type of K and V: f32, bf16, f16 (default: the class's)")
@@ -113,6 +116,8 @@ func (f *benchmarkFlags) check(models []string) error {
 		return diag.Errorf(diag.Invalid, "--batch %v: want numbers from 1 to 1024", f.batches).For("batch")
 	case f.context < 1 || f.steps < 1 || f.sweep < 1:
 		return diag.Errorf(diag.Invalid, "--context %d, --steps %d, --sweep %d: want at least 1", f.context, f.steps, f.sweep).For("context")
+	case f.sampling != "greedy" && f.sampling != "drawn":
+		return diag.Errorf(diag.Invalid, "--sampling %s: want greedy or drawn", f.sampling).For("sampling")
 	}
 	return f.deviceFlags.check()
 }
@@ -158,13 +163,18 @@ func (f *benchmarkFlags) model(ctx context.Context, name string, dev gpu.Device,
 	pages, all := bench.Room(most, f.context, f.steps, size)
 	began := time.Now()
 	m, err := c.load(ctx, modelOptions{device: dev, compute: f.compute, kv: kv, noFusion: f.noFusion, eager: f.eager,
-		limits: plan.Limits{Rows: int64(most), Seqs: int64(most), Outs: int64(most), PageSize: size, Pages: pages}, pages: all, slots: most})
+		limits: plan.Limits{Rows: int64(most), Seqs: int64(most), Outs: int64(most), PageSize: size, Pages: pages}, pages: all, slots: most,
+		sampling: c.sampling(dev, 0, most)})
 	if err != nil {
 		return err
 	}
 	defer m.Close()
 	fmt.Fprintf(log, "%s: loaded in %.1f s\n", name, time.Since(began).Seconds())
-	return b.measure(ctx, &bench.Subject{Name: filepath.Base(name), Model: m.Model, Instance: c.instance, Device: dev, Sweep: sweep}, f)
+	s := &bench.Subject{Name: filepath.Base(name), Model: m.Model, Instance: c.instance, Device: dev, Sweep: sweep}
+	if f.sampling == "drawn" {
+		s.Policy = &seq.Sampling{Temperature: 0.8, TopK: 50, TopP: 0.95, RepetitionPenalty: 1, Seed: 1}
+	}
+	return b.measure(ctx, s, f)
 }
 
 // openBenchmark opens a folder with a config.json, or a configuration that the binary carries.

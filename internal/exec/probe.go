@@ -9,17 +9,24 @@ import (
 
 // Probe is a step that is run launch by launch, for comparisons between devices and plans.
 type Probe struct {
-	m *Model
-	b *bucket
+	m    *Model
+	b    *bucket
+	need mode
 }
 
-// Probe prepares a step: the step block is on the device, no launch has run.
+// Probe prepares a step: the step block is on the device, no launch has run. No step is under way. A step with Draws has no masks.
 func (m *Model) Probe(s *Step) (*Probe, error) {
-	b, err := m.prepare(s, nil)
-	if err != nil {
-		return nil, err
+	p := &Probe{m: m}
+	var draws []drawRow
+	var err error
+	if len(s.Draws) > 0 && m.sampler != nil {
+		if p.need, err = m.sampler.prepare(s); err != nil {
+			return nil, err
+		}
+		draws = m.sampler.rows
 	}
-	return &Probe{m, b}, nil
+	p.b, err = m.prepare(s, draws)
+	return p, err
 }
 
 // Plan is the plan that the step runs.
@@ -70,6 +77,19 @@ func (p *Probe) Record(launches []int) (*Recording, error) {
 	var err error
 	if p.m.graphs != nil && len(launches) > 0 {
 		r.graph, err = p.m.graphs.Graph("a part of "+p.b.plan.Circuit, r.launches)
+	}
+	return r, err
+}
+
+// RecordDraws prepares the launches of the step's Draws alone; they read what the plan left.
+func (p *Probe) RecordDraws() (*Recording, error) {
+	r := &Recording{stream: p.m.stream}
+	if d := p.b.draws[p.need]; d != nil {
+		r.launches = append(r.launches, d)
+	}
+	var err error
+	if p.m.graphs != nil && len(r.launches) > 0 {
+		r.graph, err = p.m.graphs.Graph("draws of "+p.b.plan.Circuit, r.launches)
 	}
 	return r, err
 }

@@ -16,7 +16,7 @@ import (
 
 // Sampling says that the device draws tokens: Start and Finish instead of Run.
 type Sampling struct {
-	Vocab int // tokens that may be drawn are below it
+	Vocab int // tokens that may be drawn are below it; 0: all that have logits
 	Seats int // sequences that are sampled from at a time
 }
 
@@ -122,6 +122,9 @@ func (s *sampler) sizes() []array {
 
 // newSampler allocates. free is called on error, too.
 func (b *binder) newSampler(o Sampling, l *Limits) (*sampler, error) {
+	if o.Vocab == 0 {
+		o.Vocab = l.Vocab
+	}
 	s := &sampler{Sampling: o, stride: int64(l.Vocab), outs: l.Outs, draws: 2 * l.Outs, arrays: map[string]gpu.Arg{}}
 	pinner, pins := b.opts.Device.(gpu.Pinner)
 	marker, marks := b.opts.Device.(gpu.Marker)
