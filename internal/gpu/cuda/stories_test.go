@@ -153,6 +153,9 @@ func stories() map[string][]*story {
 		add(deltaStory(c.kh, c.vh, c.kd, c.vd, 1, [][]int{{5, 1}, {1, 3}}))
 		add(deltaStory(c.kh, c.vh, c.kd, c.vd, c.kd, [][]int{{5, 1}, {1, 3}}))
 	}
+	for _, c := range []struct{ kh, vh, kd, vd int }{{1, 2, 128, 128}, {1, 1, 64, 40}, {2, 2, 36, 96}} { // for chunks
+		add(deltaStory(c.kh, c.vh, c.kd, c.vd, 1, [][]int{{63, 1, 130}, {65, 64, 0}, {1, 128, 1}}))
+	}
 	for _, series := range []int{1, 2} {
 		add(compressStory(20, 4, series, [][]int{{7, 1}, {1, 6}, {3, 4}}))
 		add(compressStory(130, 16, series, [][]int{{15}, {1}, {18}}))
