@@ -21,6 +21,7 @@
 namespace {
 
 constexpr int kRows = 64, kDim = 128, kPitch = kDim + 4, kThreads = 256, kColumns = 32, kSpan = kColumns + 4, kScores = kRows + 4;
+constexpr int kPart = kRows * kDim / 4 / kThreads;  // quads of a thread
 using four = vec<float, 4>;
 
 struct Solve {
@@ -30,38 +31,47 @@ struct Scan {
   float w[kRows * kPitch], q[kRows * kPitch], k[kRows * kPitch], p[kRows * kScores], d[kRows * kSpan], s[kDim * kSpan], decay[kRows];
 };
 
-// decays leaves the sums of g of n rows in shared memory; rows behind them have the last one. By the first warp.
-__device__ __forceinline__ void decays(float* out, const float* g, int stride, int n) {
+// decays leaves the sums of g over a chunk's rows in shared memory, by the first warp: lane i has rows i and 32 + i, 0 behind the last.
+__device__ __forceinline__ void decays(float* out, const float (&g)[2]) {
   if (threadIdx.x >= 32) return;
   const int lane = threadIdx.x;
   float before = 0;
 #pragma unroll
-  for (int half = 0; half < kRows; half += 32) {
-    const int i = half + lane;
-    float sum = i < n ? g[int64_t(i) * stride] : 0.0f;
+  for (int half = 0; half < 2; half++) {
+    float sum = g[half];
 #pragma unroll
     for (int d = 1; d < 32; d *= 2) {
       const float other = __shfl_up_sync(~0u, sum, d);
       if (lane >= d) sum += other;
     }
-    out[i] = sum += before;
+    out[32 * half + lane] = sum += before;
     before = __shfl_sync(~0u, sum, 31);
   }
 }
-
-// bring copies n rows of width values, each times factor of its row; all else up to [64, 128] is zero.
-template <class Factor>
-__device__ __forceinline__ void bring(float* to, const float* from, int64_t stride, int width, int n, Factor factor) {
-  for (int at = threadIdx.x; at < kRows * kDim / 4; at += kThreads) {
-    const int i = at / (kDim / 4), c = at % (kDim / 4) * 4;
-    four x = {};
-    if (i < n && c < width) {
-      x = load<4>(from + i * stride + c);
-      const float f = factor(i);
+__device__ __forceinline__ void fetch_decays(float (&g)[2], const float* from, int stride, int n) {
 #pragma unroll
-      for (int e = 0; e < 4; e++) x.at[e] *= f;
-    }
-    store(to + i * kPitch + c, x);
+  for (int half = 0; half < 2; half++) {
+    const int i = 32 * half + threadIdx.x % 32;
+    g[half] = i < n ? from[int64_t(i) * stride] : 0.0f;
+  }
+}
+
+// fetch loads a thread's part of n rows of width values; all else up to [64, 128] is zero. put leaves it in shared memory, each row
+// times its factor.
+__device__ __forceinline__ void fetch(four (&x)[kPart], const float* from, int64_t stride, int width, int n) {
+#pragma unroll
+  for (int m = 0; m < kPart; m++) {
+    const int at = threadIdx.x + m * kThreads, i = at / (kDim / 4), c = at % (kDim / 4) * 4;
+    x[m] = i < n && c < width ? load<4>(from + i * stride + c) : four{};
+  }
+}
+template <class Factor>
+__device__ __forceinline__ void put(float* to, const four (&x)[kPart], Factor factor) {
+#pragma unroll
+  for (int m = 0; m < kPart; m++) {
+    const int at = threadIdx.x + m * kThreads, i = at / (kDim / 4), c = at % (kDim / 4) * 4;
+    const float f = factor(i);
+    store(to + i * kPitch + c, four{{f * x[m].at[0], f * x[m].at[1], f * x[m].at[2], f * x[m].at[3]}});
   }
 }
 __device__ __forceinline__ float one(int) { return 1.0f; }
@@ -95,10 +105,15 @@ extern "C" __global__ void __launch_bounds__(256, 2) delta_chunks(
   if (n <= 0) return;
 
   const int64_t stride = int64_t(k_heads) * k_dim;
-  decays(s.decay, g + int64_t(row) * v_heads + h, v_heads, n);
+  four part[kPart];
+  float gates[2];
+  fetch_decays(gates, g + int64_t(row) * v_heads + h, v_heads, n);
+  decays(s.decay, gates);
   if (tid < kRows) s.beta[tid] = tid < n ? beta[int64_t(row + tid) * v_heads + h] : 0.0f;
-  bring(s.k, k + row * stride + int64_t(kh) * k_dim, stride, k_dim, n, one);
-  bring(s.q, q + row * stride + int64_t(kh) * k_dim, stride, k_dim, n, one);
+  fetch(part, k + row * stride + int64_t(kh) * k_dim, stride, k_dim, n);
+  put(s.k, part, one);
+  fetch(part, q + row * stride + int64_t(kh) * k_dim, stride, k_dim, n);
+  put(s.q, part, one);
   __syncthreads();
 
   // Rows ty, ty+16, … by columns tx, tx+16, … of K Kᵀ and Q Kᵀ.
@@ -184,26 +199,49 @@ extern "C" __global__ void __launch_bounds__(256, 1) delta_scan(
     s.s[c * kSpan + col] = !fresh[seq] && c < k_dim && first + col < v_dim ? home[int64_t(col) * k_dim + c] : 0.0f;
   }
   const int ty = tid / 16, tx = tid % 16;  // rows 4ty … of D and Y, columns 2tx, 2tx+1
-  for (int row = cu_rows[seq], end = cu_rows[seq + 1]; row < end; row += kRows) {
+  // The next chunk is on its way while this one is computed.
+  four nw[kPart], nq[kPart], nk[kPart], np[kPart / 2];
+  float nu[4][2], ng[2];
+  const int end = cu_rows[seq + 1];
+  const auto fetch_chunk = [&](int row) {
     const int n = min(kRows, end - row);
-    decays(s.decay, g + int64_t(row) * v_heads + h, v_heads, n);
-    __syncthreads();  // also: the last chunk is read
-    const float last = s.decay[kRows - 1];
-    bring(s.w, w + (int64_t(row) * v_heads + h) * k_dim, int64_t(v_heads) * k_dim, k_dim, n, one);
-    bring(s.q, q + row * stride + int64_t(kh) * k_dim, stride, k_dim, n, [&](int i) { return expf(s.decay[i]); });
-    bring(s.k, k + row * stride + int64_t(kh) * k_dim, stride, k_dim, n, [&](int i) { return expf(last - s.decay[i]); });
-    for (int at = tid; at < kRows * kRows / 4; at += kThreads) {
-      const int i = at / (kRows / 4), c = at % (kRows / 4) * 4;
-      store(s.p + i * kScores + c, i < n ? load<4>(p + (int64_t(row + i) * v_heads + h) * kRows + c) : four{});
+    fetch_decays(ng, g + int64_t(row) * v_heads + h, v_heads, n);
+    fetch(nw, w + (int64_t(row) * v_heads + h) * k_dim, int64_t(v_heads) * k_dim, k_dim, n);
+    fetch(nq, q + row * stride + int64_t(kh) * k_dim, stride, k_dim, n);
+    fetch(nk, k + row * stride + int64_t(kh) * k_dim, stride, k_dim, n);
+#pragma unroll
+    for (int m = 0; m < kPart / 2; m++) {
+      const int at = tid + m * kThreads, i = at / (kRows / 4), c = at % (kRows / 4) * 4;
+      np[m] = i < n ? load<4>(p + (int64_t(row + i) * v_heads + h) * kRows + c) : four{};
     }
-    float d[4][2] = {}, out[4][2] = {};
 #pragma unroll
     for (int i = 0; i < 4; i++)
 #pragma unroll
       for (int e = 0; e < 2; e++) {
         const int r = 4 * ty + i, col = first + 2 * tx + e;
-        if (r < n && col < v_dim) d[i][e] = y[(int64_t(row + r) * v_heads + h) * v_dim + col];
+        nu[i][e] = r < n && col < v_dim ? y[(int64_t(row + r) * v_heads + h) * v_dim + col] : 0.0f;
       }
+  };
+  if (cu_rows[seq] < end) fetch_chunk(cu_rows[seq]);
+  for (int row = cu_rows[seq]; row < end; row += kRows) {
+    const int n = min(kRows, end - row);
+    decays(s.decay, ng);
+    __syncthreads();  // also: the last chunk is read
+    const float last = s.decay[kRows - 1];
+    put(s.w, nw, one);
+    put(s.q, nq, [&](int i) { return expf(s.decay[i]); });
+    put(s.k, nk, [&](int i) { return expf(last - s.decay[i]); });
+#pragma unroll
+    for (int m = 0; m < kPart / 2; m++) {
+      const int at = tid + m * kThreads;
+      store(s.p + at / (kRows / 4) * kScores + at % (kRows / 4) * 4, np[m]);
+    }
+    float d[4][2], out[4][2] = {};
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+#pragma unroll
+      for (int e = 0; e < 2; e++) d[i][e] = nu[i][e];
+    if (row + kRows < end) fetch_chunk(row + kRows);
     __syncthreads();
     for (int c = 0; c < k_dim; c += 4) {
       vec<float, 2> right[4];
