@@ -60,7 +60,8 @@ func TestHopperDecodesInFiveLaunchesALayer(t *testing.T) {
 	}
 }
 
-// TestHopperAttendsInTiles: many rows under the declared policy; what its tiles do not fit is the portable kernel's.
+// TestHopperAttendsInTiles: many rows under the declared policy; what its tiles do not fit is the portable kernel's. Delta nets go by
+// chunks.
 func TestHopperAttendsInTiles(t *testing.T) {
 	configs := fixture.Files(t, fixture.Configs)
 	for config, layers := range map[string]int{"meta-llama--Meta-Llama-3.1-8B": 32, "Qwen--Qwen3-30B-A3B": 48, "Qwen--Qwen3.5-35B-A3B": 10} {
@@ -86,6 +87,9 @@ func TestHopperAttendsInTiles(t *testing.T) {
 			count := map[string]int{}
 			for _, l := range p.Launches {
 				count[l.Kernel]++
+			}
+			if chunks := count["delta_rule_chunks"]; (chunks > 0) != (layers == 10 && c.limits.Rows >= 64 && c.compute == Declared) || chunks > 0 && chunks != 30 {
+				t.Errorf("%s, %+v: %d launches of delta_rule_chunks", config, c, chunks)
 			}
 			want := map[bool]string{true: "attention_tiles", false: "attention"}[c.tiles]
 			if count[want] != layers || count["attention_tiles"]+count["attention"] != layers {
