@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/metrale/metrale/internal/gpu"
+	"github.com/metrale/metrale/internal/gpu/cuda"
 	"github.com/metrale/metrale/internal/plan"
 	"github.com/metrale/metrale/internal/sample"
 	"github.com/metrale/metrale/internal/seq"
@@ -274,4 +275,73 @@ func sameDraw(scratch *sample.Scratch, l []float32, d *Draw, mask []uint32, p *p
 		return fmt.Errorf("log-probability %v, want %v; best\n%v, want\n%v", v, value, best, top)
 	}
 	return nil
+}
+
+// BenchmarkSampler is what the sampler's launches take on the device, replayed back to back, over logits like a model's.
+func BenchmarkSampler(b *testing.B) {
+	dev := openCUDA(b)
+	for _, vocab := range []int{32_000, 151_936, 262_144} {
+		r := rand.New(rand.NewPCG(3, 4))
+		table := make([][]float32, 1)
+		table[0] = make([]float32, vocab)
+		for i := range table[0] {
+			table[0][i] = float32(r.NormFloat64() * 2.5)
+		}
+		for i := range 30 {
+			table[0][r.IntN(vocab)] = 18 - float32(i)/3
+		}
+		m := lookup(b, dev, table, Sampling{Vocab: vocab, Seats: 64}, 1, 8, 64)
+		for _, c := range []struct {
+			name     string
+			p        seq.Sampling
+			logprobs int
+		}{
+			{"greedy", seq.Greedy(), -1},
+			{"temperature", seq.Sampling{Temperature: 1, TopP: 1, RepetitionPenalty: 1}, -1},
+			{"topk50-topp0.95", seq.Sampling{Temperature: 0.8, TopK: 50, TopP: 0.95, RepetitionPenalty: 1}, -1},
+			{"topp0.9", seq.Sampling{Temperature: 1, TopP: 0.9, RepetitionPenalty: 1}, -1},
+			{"topp0.99-hot", seq.Sampling{Temperature: 3, TopP: 0.99, RepetitionPenalty: 1}, -1},
+			{"topnsigma1-penalties", seq.Sampling{Temperature: 1, TopP: 1, TopNSigma: 1, RepetitionPenalty: 1.1}, -1},
+			{"greedy-logprobs20", seq.Greedy(), 20},
+		} {
+			for _, rows := range []int{1, 8, 64} {
+				b.Run(fmt.Sprintf("%d/%s/%d", vocab, c.name, rows), func(b *testing.B) {
+					s := rowsOfTokens(make([]int32, rows)...)
+					for i := range rows {
+						s.Draws = append(s.Draws, Draw{Out: int32(i), Seat: int32(i), Token: -1, Policy: Policy(sample.NewPolicy(&c.p)), Logprobs: c.logprobs})
+						s.Draws[i].Policy.Seed = uint64(i)
+					}
+					replaySampler(b, dev, m, s)
+				})
+			}
+		}
+	}
+}
+
+// replaySampler starts the launches of a step's draws b.N times.
+func replaySampler(b *testing.B, dev *cuda.Device, m *Model, s *Step) {
+	p, err := m.Probe(s)
+	if err != nil {
+		b.Fatal(err)
+	}
+	if err := p.Run(0); err != nil {
+		b.Fatal(err)
+	}
+	draws, err := p.RecordDraws()
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer draws.Free()
+	ms, err := dev.Time(func() error {
+		for range b.N {
+			if err := draws.Start(); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ReportMetric(1000*ms/float64(b.N), "µs/step")
 }

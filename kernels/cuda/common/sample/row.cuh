@@ -37,12 +37,15 @@ struct Draw {
 };
 static_assert(sizeof(Draw) == 80, "the host writes 20 words");
 
-// shared_draw brings a row's words into the block's memory.
-__device__ __forceinline__ const Draw& shared_draw(const Draw* draws, int row) {
-  __shared__ Draw d;
-  if (threadIdx.x < sizeof(Draw) / 4) reinterpret_cast<uint32_t*>(&d)[threadIdx.x] = reinterpret_cast<const uint32_t*>(draws + row)[threadIdx.x];
+// shared_draw brings a row's words into the block's memory and says whether the step has that row. Both loads are under way at once.
+__device__ __forceinline__ bool shared_draw(Draw& d, const int32_t* head, const Draw* draws, int row) {
+  uint32_t word = 0;
+  const bool mine = threadIdx.x < sizeof(Draw) / 4;
+  if (mine) word = reinterpret_cast<const uint32_t*>(draws + row)[threadIdx.x];
+  const bool real = row < head[3];
+  if (mine) reinterpret_cast<uint32_t*>(&d)[threadIdx.x] = word;
   __syncthreads();
-  return d;
+  return real;
 }
 
 // Result is what a row gives.

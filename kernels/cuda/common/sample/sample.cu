@@ -131,24 +131,24 @@ __device__ __forceinline__ Tile scan(const float (&v)[kEach], int first, bool su
 
 // Grid: tiles, draws; kThreads threads. Leaves the row's buckets empty.
 extern "C" __global__ void __launch_bounds__(kThreads, 2) sample_scan(
-                const int32_t* __restrict__ head,   // [8] rows, seqs, outs, draws
-                const Draw* __restrict__ draws,     // [draws]
-                const float* __restrict__ logits,   // [outs, stride]
-                uint32_t* counts,                   // [seats, stride]
-                const Edit* __restrict__ edits,     // [seats, num_edits]
-                const uint32_t* __restrict__ masks, // [outs, ceil(stride, 32)]
-                int32_t* newest,                    // [seats]
-                Result* results,                    // [draws]
-                Tile* tiles,                        // [draws, tiles]
-                uint32_t* bucket_counts,            // [draws, kBuckets]
-                uint64_t* bucket_masses,            // [draws, kBuckets]
-                uint32_t* state,                    // [draws, 4] blocks that have scanned, chosen; listed tokens
-                int32_t vocab, int32_t stride, int32_t num_edits) {
+    const int32_t* __restrict__ head,    // [8] rows, seqs, outs, draws
+    const Draw* __restrict__ draws,      // [draws]
+    const float* __restrict__ logits,    // [outs, stride]
+    uint32_t* counts,                    // [seats, stride]
+    const Edit* __restrict__ edits,      // [seats, num_edits]
+    const uint32_t* __restrict__ masks,  // [outs, ceil(stride, 32)]
+    int32_t* newest,                     // [seats]
+    Result* results,                     // [draws]
+    Tile* tiles,                         // [draws, tiles]
+    uint32_t* bucket_counts,             // [draws, kBuckets]
+    uint64_t* bucket_masses,             // [draws, kBuckets]
+    uint32_t* state,                     // [draws, 4] blocks that have scanned, chosen; listed tokens
+    int32_t vocab, int32_t stride, int32_t num_edits) {
+  __shared__ Draw d;
   __shared__ float edit[kTile];
   begin();
   const int row = blockIdx.y, tile = blockIdx.x;
-  if (row >= head[3]) return;
-  const Draw& d = shared_draw(draws, row);
+  if (!shared_draw(d, head, draws, row)) return;
   const Memory m = Rows{logits, counts, edits, masks, vocab, stride, num_edits}.of(d);
   float v[kEach];
   values(v, d, m, tile, edit);
@@ -189,30 +189,29 @@ struct View {
 
 // Grid: tiles, draws; kThreads threads.
 extern "C" __global__ void __launch_bounds__(kThreads, 2) sample_spread(
-                const int32_t* __restrict__ head,    // [8]
-                  const Draw* __restrict__ draws,      // [draws]
-                  const float* __restrict__ logits,    // [outs, stride]
-                  const uint32_t* __restrict__ counts, // [seats, stride]
-                  const Edit* __restrict__ edits,      // [seats, num_edits]
-                  const uint32_t* __restrict__ masks,  // [outs, ceil(stride, 32)]
-                  const Tile* tiles,                   // [draws, tiles]
-                  uint32_t* bucket_counts,             // [draws, kBuckets] of rows with a top-k
-                  uint64_t* bucket_masses,             // [draws, kBuckets]
-                  int32_t vocab, int32_t stride, int32_t num_edits) {
+    const int32_t* __restrict__ head,     // [8]
+    const Draw* __restrict__ draws,       // [draws]
+    const float* __restrict__ logits,     // [outs, stride]
+    const uint32_t* __restrict__ counts,  // [seats, stride]
+    const Edit* __restrict__ edits,       // [seats, num_edits]
+    const uint32_t* __restrict__ masks,   // [outs, ceil(stride, 32)]
+    const Tile* tiles,                    // [draws, tiles]
+    uint32_t* bucket_counts,              // [draws, kBuckets] of rows with a top-k
+    uint64_t* bucket_masses,              // [draws, kBuckets]
+    int32_t vocab, int32_t stride, int32_t num_edits) {
+  __shared__ Draw d;
   __shared__ float edit[kTile];
   __shared__ uint32_t low[kBuckets], high[kBuckets], count[kBuckets], powers[256];
   begin();
   const int row = blockIdx.y, tile = blockIdx.x;
-  if (row >= head[3]) return;
-  const Draw& d = shared_draw(draws, row);
+  if (!shared_draw(d, head, draws, row)) return;
   if (d.flags & kGreedy) return;
-  const Summary s = summarize(tiles + int64_t(row) * gridDim.x, gridDim.x);
-  if (s.none() || s.odd()) return;
-  make_powers(powers);
-  for (int b = threadIdx.x; b < kBuckets; b += kThreads) low[b] = high[b] = count[b] = 0;
   float v[kEach];
   values(v, d, Rows{logits, counts, edits, masks, vocab, stride, num_edits}.of(d), tile, edit);
-  __syncthreads();
+  make_powers(powers);
+  for (int b = threadIdx.x; b < kBuckets; b += kThreads) low[b] = high[b] = count[b] = 0;
+  const Summary s = summarize(tiles + int64_t(row) * gridDim.x, gridDim.x);
+  if (s.none() || s.odd()) return;
   const View view(d, s);
 #pragma unroll
   for (int j = 0; j < kEach; j++) {
@@ -464,45 +463,45 @@ struct Chooser {
 
 // Grid: tiles, draws; kThreads threads; sizeof(Shared) bytes.
 extern "C" __global__ void __launch_bounds__(kThreads, 2) sample_choose(
-                const int32_t* __restrict__ head,    // [8]
-                  const Draw* __restrict__ draws,      // [draws]
-                  const float* __restrict__ logits,    // [outs, stride]
-                  uint32_t* counts,                    // [seats, stride]
-                  const Edit* __restrict__ edits,      // [seats, num_edits]
-                  const uint32_t* __restrict__ masks,  // [outs, ceil(stride, 32)]
-                  int32_t* newest,                     // [seats]
-                  Result* results,                     // [draws]
-                  Best* bests,                         // [draws, kBest] of kRank
-                  const Tile* tiles,                   // [draws, tiles]
-                  const uint32_t* bucket_counts,       // [draws, kBuckets]
-                  const uint64_t* bucket_masses,       // [draws, kBuckets]
-                  uint32_t* state,                     // [draws, 4]
-                  uint64_t* list,                      // [draws, kList]
-                  int32_t vocab, int32_t stride, int32_t num_edits) {
+    const int32_t* __restrict__ head,    // [8]
+    const Draw* __restrict__ draws,      // [draws]
+    const float* __restrict__ logits,    // [outs, stride]
+    uint32_t* counts,                    // [seats, stride]
+    const Edit* __restrict__ edits,      // [seats, num_edits]
+    const uint32_t* __restrict__ masks,  // [outs, ceil(stride, 32)]
+    int32_t* newest,                     // [seats]
+    Result* results,                     // [draws]
+    Best* bests,                         // [draws, kBest] of kRank
+    const Tile* tiles,                   // [draws, tiles]
+    const uint32_t* bucket_counts,       // [draws, kBuckets]
+    const uint64_t* bucket_masses,       // [draws, kBuckets]
+    uint32_t* state,                     // [draws, 4]
+    uint64_t* list,                      // [draws, kList]
+    int32_t vocab, int32_t stride, int32_t num_edits) {
   extern __shared__ uint64_t memory[];
+  __shared__ Draw d;
   Shared& shared = *reinterpret_cast<Shared*>(memory);
   begin();
   const int row = blockIdx.y, tile = blockIdx.x;
-  if (row >= head[3]) return;
-  const Draw& d = shared_draw(draws, row);
+  if (!shared_draw(d, head, draws, row)) return;
   if (d.flags & kGreedy) return;
   const Outcome o = {counts, newest, results, stride};
+  const Memory m = Rows{logits, counts, edits, masks, vocab, stride, num_edits}.of(d);
+  float v[kEach];
+  values(v, d, m, tile, shared.edits);
+  make_powers(shared.powers);
   const Summary s = summarize(tiles + int64_t(row) * gridDim.x, gridDim.x);
   if (s.none() || s.odd()) {
     if (tile == 0 && threadIdx.x == 0) fail(o, row, d, s);
     return;
   }
-  make_powers(shared.powers);
   if (d.top_k) through(shared.counts, bucket_counts + int64_t(row) * kBuckets);
   through(shared.masses, bucket_masses + int64_t(row) * kBuckets);
-  const Memory m = Rows{logits, counts, edits, masks, vocab, stride, num_edits}.of(d);
   const View view(d, s);
   const Chooser c{d, m, view, shared, s.top(), int(gridDim.x), random64(d.seed, d.index)};
   Window w[3];
   c.windows(w);
 
-  float v[kEach];
-  values(v, d, m, tile, shared.edits);
   uint32_t *listed = state + 4 * row + 2;
   list += int64_t(row) * kList;
 #pragma unroll
