@@ -143,6 +143,50 @@ func TestGraphsOnTheDevice(t *testing.T) {
 	g.(interface{ Free() }).Free()
 }
 
+// TestMarksOnTheDevice: what was queued before a mark is there when it was waited for, whatever is queued behind.
+func TestMarksOnTheDevice(t *testing.T) {
+	d := open(t)
+	const rows, n = 4096, 1000
+	l, x, y := gather(t, d, rows, n, []int32{7, rows - 1})
+	in, _ := d.Pinned("in", 4*rows*n)
+	marks := make([]gpu.Mark, 2)
+	outs := make([]gpu.Pinned, 2)
+	for i := range marks {
+		var err error
+		if marks[i], err = d.Mark(); err != nil {
+			t.Fatal(err)
+		}
+		outs[i], _ = d.Pinned("out", 8*n)
+	}
+	for i := range in.Float32s() {
+		in.Float32s()[i] = float32(i / n)
+	}
+	for round := range 6 {
+		i := round % 2
+		for _, err := range []error{in.Upload(x, 0, 4*rows*n), d.Launch(l), outs[i].Download(y, 0, 8*n), marks[i].Set()} {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if round == 0 {
+			continue
+		}
+		if err := marks[1-i].Wait(); err != nil {
+			t.Fatal(err)
+		}
+		if f := outs[1-i].Float32s(); f[0] != 7 || f[2*n-1] != rows-1 {
+			t.Errorf("round %d: rows %g and %g", round, f[0], f[2*n-1])
+		}
+		clear(outs[1-i].Float32s())
+	}
+	if err := d.Sync(); err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range marks {
+		m.Free()
+	}
+}
+
 // TestStagesOnTheDevice: what several stages load at a time arrives.
 func TestStagesOnTheDevice(t *testing.T) {
 	d := open(t)
