@@ -4,8 +4,7 @@
 //	experts_up     h[row, slot] = act(gate x) * (up x), or act(up x)     the slot's expert's gate_up, [gate | up] or [up]
 //	experts_down   y[row] = Σ_slot weights[slot] * down h[row, slot], or * x for identity experts, which follow the E others
 //
-// Dot products are in linear's order; the slots of a row are added in each lane, in order, before the lanes, and after those
-// biases and identities, in order.
+// Dot products are in linear's order; a row adds its slots in order.
 
 #include "../linear/dot.cuh"
 #include "epilogue/act.cuh"
@@ -26,6 +25,12 @@ struct Experts {
   int E, k, H, I;
 };
 
+// finish is a dot product with output n's scale and bias, where there are some. Its roundings are those of linear.
+__device__ __forceinline__ float finish(float dot, const float* scale, const float* bias, int64_t n) {
+  if (scale) dot = __fmul_rn(dot, scale[n]);
+  return bias ? dot + bias[n] : dot;
+}
+
 // Grid: I/8, k, rows; 256 threads: a warp an element of h.
 template <bool Gated, class T, class Act>
 __device__ __forceinline__ void up(const int32_t* count, const float* __restrict__ x, const int32_t* __restrict__ ids,
@@ -42,11 +47,7 @@ __device__ __forceinline__ void up(const int32_t* count, const float* __restrict
   for (int j = 0; j < N; j++) w[j] = gate_up + ((id * N + j) * a.I + i) * a.H;
   lane_dots_of(s, x + int64_t(row) * a.H, w, a.H);
 #pragma unroll
-  for (int j = 0; j < N; j++) {
-    s[0][j] = warp_sum(s[0][j]);
-    if (scale) s[0][j] *= scale[(id * N + j) * a.I + i];
-    if (bias) s[0][j] += bias[(id * N + j) * a.I + i];
-  }
+  for (int j = 0; j < N; j++) s[0][j] = finish(warp_sum(s[0][j]), scale, bias, (id * N + j) * a.I + i);
   if (lane_id() > 0) return;
   if constexpr (Gated)
     h[int64_t(slot) * a.I + i] = Act::of(s[0][0], s[0][1], limit);
@@ -62,23 +63,21 @@ __device__ __forceinline__ void down(const int32_t* count, const float* __restri
   const int row = blockIdx.y, n = (blockIdx.x * kWarps + warp_id()) * 2, next = min(n + 1, a.H - 1);
   if (row >= *count || n >= a.H) return;
   x += int64_t(row) * a.H;
-  float sum[2] = {}, rest[2] = {};
+  float u = 0, v = 0;
+#pragma unroll 2
   for (int slot = row * a.k; slot < (row + 1) * a.k; slot++) {
     const int64_t id = ids[slot];
-    const float weight = weights[slot];
-    const float* extra = id >= a.E ? x : bias ? bias + id * a.H : nullptr;
-    if (extra) {
-      rest[0] = fmaf(weight, extra[n], rest[0]);
-      rest[1] = fmaf(weight, extra[next], rest[1]);
+    float s[1][2] = {{x[n], x[next]}};
+    if (id < a.E) {
+      const T* const w[2] = {down + (id * a.H + n) * a.I, down + (id * a.H + next) * a.I};
+      s[0][0] = s[0][1] = 0;
+      lane_dots_of(s, h + int64_t(slot) * a.I, w, a.I);
+      s[0][0] = finish(warp_sum(s[0][0]), scale, bias, id * a.H + n);
+      s[0][1] = finish(warp_sum(s[0][1]), scale, bias, id * a.H + next);
     }
-    if (id >= a.E) continue;
-    const T* const w[2] = {down + (id * a.H + n) * a.I, down + (id * a.H + next) * a.I};
-    float s[1][2] = {};
-    lane_dots_of(s, h + int64_t(slot) * a.I, w, a.I);
-    sum[0] = fmaf(scale ? weight * scale[id * a.H + n] : weight, s[0][0], sum[0]);
-    sum[1] = fmaf(scale ? weight * scale[id * a.H + next] : weight, s[0][1], sum[1]);
+    u = fmaf(weights[slot], s[0][0], u);
+    v = fmaf(weights[slot], s[0][1], v);
   }
-  const float u = warp_sum(sum[0]) + rest[0], v = warp_sum(sum[1]) + rest[1];
   if (lane_id() > 0) return;
   y[int64_t(row) * a.H + n] = u;
   if (n + 1 < a.H) y[int64_t(row) * a.H + n + 1] = v;

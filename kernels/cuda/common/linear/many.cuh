@@ -8,6 +8,7 @@
 
 #include "dot.cuh"
 #include "outputs.cuh"
+#include "ptx/cp_async.cuh"
 
 constexpr int kManyRows = 16, kManyPairs = 16;
 
@@ -19,47 +20,58 @@ struct tiles {
 };
 static_assert(sizeof(tiles<bf16>) == 32 << 10 && sizeof(tiles<float>) == 24 << 10, "two blocks of a multiprocessor keep their tiles");
 
-// read_x puts 32*V elements of 16 rows from k on into the tile; what lies past K or rows is zero.
-template <bool Aligned, class T>
-__device__ __forceinline__ void read_x(tiles<T>& t, const float* __restrict__ x, int stride, int first, int rows, int k, int K) {
+// Rows are what a tile's rows of x are: from first on, stride apart. row(i) is null past the last; id(i) is what outputs call it.
+struct Rows {
+  const float* x;
+  int stride, first, rows;
+  __device__ const float* row(int i) const { return first + i < rows ? x + int64_t(first + i) * stride : nullptr; }
+  __device__ int id(int i) const { return first + i; }
+};
+
+// read_x puts 32*V elements of 16 rows from k on into the tile; what lies past K, and rows that are not there, are zero.
+template <bool Aligned, class T, class In>
+__device__ __forceinline__ void read_x(tiles<T>& t, const In& in, int k, int K) {
   constexpr int V = kWide<T>, kPerRow = 32 * V / 4;
-#pragma unroll
+#pragma unroll 1  // copies fly by themselves
   for (int i = threadIdx.x; i < kManyRows * kPerRow; i += 256) {
-    const int r = i / kPerRow, at = i % kPerRow * 4, here = first + r < rows ? K - (k + at) : 0;
-    const float* p = x + int64_t(first + r) * stride + k + at;
-    vec<float, 4> v = {};
-    if (Aligned ? here > 0 : true) v = Aligned ? load<4>(p) : load_some<4>(p, here);
-    t.x[r][at % V / 4][at / V] = v;
+    const int r = i / kPerRow, at = i % kPerRow * 4, here = K - (k + at);
+    const float* p = in.row(r);
+    vec<float, 4>& to = t.x[r][at % V / 4][at / V];
+    if (Aligned)
+      ptx::cp_async<16>(&to, p + k + at, p && here > 0);
+    else
+      to = p ? load_some<4>(p + k + at, here) : vec<float, 4>{};
   }
 }
 
-// read_w does the same for 32 rows of w, with one 16-byte load a thread.
+// read_w does the same for 32 rows of w, 16 bytes a thread.
 template <bool Aligned, class T, class Out>
 __device__ __forceinline__ void read_w(tiles<T>& t, const Out& out, int first, int k, int K) {
-  constexpr int V = kWide<T>;
-#pragma unroll 2
+  constexpr int V = kWide<T>, kPart = 4 * sizeof(T);
+#pragma unroll 1
   for (int i = threadIdx.x; i < 2 * kManyPairs * 32; i += 256) {
     const int c = i / 32, lane = i % 32, here = K - (k + lane * V);
-    vec<T, V> v = {};
-    if (here > 0) v = load_weight<Aligned, V>(out.row(first + c / 2, c % 2, K), k + lane * V, K);
+    const T* p = out.row(first + c / 2, c % 2, K) + k + lane * V;
 #pragma unroll
     for (int q = 0; q < V / 4; q++) {
-      vec<T, 4> part;
-#pragma unroll
-      for (int j = 0; j < 4; j++) part.at[j] = v.at[4 * q + j];
-      t.w[c][q][lane] = part;
+      vec<T, 4>& to = t.w[c][q][lane];
+      if (Aligned)
+        ptx::cp_async<kPart>(&to, p + 4 * q, here > 0);
+      else
+        to = load_some<4>(p + 4 * q, here - 4 * q);
     }
   }
 }
 
-template <bool Aligned, class T, class Out>
-__device__ __forceinline__ void many_tiles(tiles<T>& t, const float* __restrict__ x, int stride, const Out& out, int rows, int K) {
-  const int row0 = blockIdx.y * kManyRows, pair0 = blockIdx.x * kManyPairs;
+template <bool Aligned, class T, class In, class Out>
+__device__ __forceinline__ void many_tiles(tiles<T>& t, const In& in, const Out& out, int K) {
+  const int pair0 = blockIdx.x * kManyPairs;
   const int r0 = warp_id() / 4 * 8, c0 = warp_id() % 4 * 8;  // the warp's part of the tile
   float s[64] = {};                                          // [8 rows][4 pairs][2]
   for (int k = 0; k < K; k += 32 * kWide<T>) {
-    read_x<Aligned>(t, x, stride, row0, rows, k, K);
+    read_x<Aligned>(t, in, k, K);
     read_w<Aligned>(t, out, pair0, k, K);
+    ptx::cp_async_wait();
     __syncthreads();
 #pragma unroll 1  // registers: the sums take 64, a quad of w 32
     for (int q = 0; q < t.kQuads; q++) {
@@ -82,17 +94,23 @@ __device__ __forceinline__ void many_tiles(tiles<T>& t, const float* __restrict_
     __syncthreads();
   }
   warp_sums<64>(s);  // lane l has row l/4, pair l%4
-  const int r = row0 + r0 + lane_id() / 4, p = pair0 + c0 / 2 + lane_id() % 4;
-  if (r < rows && p < out.pairs()) out.put(r, p, s[0], s[1]);
+  const int r = r0 + lane_id() / 4, p = pair0 + c0 / 2 + lane_id() % 4;
+  if (in.row(r) && p < out.pairs()) out.put(in.id(r), p, s[0], s[1]);
 }
 
-// many computes all rows of x [rows, K], which are stride apart. Grid: pairs/16, rows/16; 256 threads.
+// tile computes 16 rows × 16 pairs, of pairs from 16 * blockIdx.x on; 256 threads.
+template <class T, class In, class Out>
+__device__ __forceinline__ void tile(const In& in, const Out& out, int K) {
+  __shared__ tiles<T> t;
+  if (aligned_rows<T>(K))
+    many_tiles<true>(t, in, out, K);
+  else
+    many_tiles<false>(t, in, out, K);
+}
+
+// many computes all rows of x [rows, K], which are stride apart. Grid: pairs/16, rows/16.
 template <class T, class Out>
 __device__ __forceinline__ void many(const float* __restrict__ x, int stride, const Out& out, int rows, int K) {
-  __shared__ tiles<T> t;
-  if (int(blockIdx.y) * kManyRows >= rows) return;
-  if (aligned_rows<T>(K))
-    many_tiles<true>(t, x, stride, out, rows, K);
-  else
-    many_tiles<false>(t, x, stride, out, rows, K);
+  const int first = blockIdx.y * kManyRows;
+  if (first < rows) tile<T>(Rows{x, stride, first, rows}, out, K);
 }
