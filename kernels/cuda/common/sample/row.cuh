@@ -96,7 +96,8 @@ constexpr float kCutoff = -30;  // x of a token without mass
 
 // make_powers fills 2^-i/256 in units of 2^-31.
 __device__ __forceinline__ void make_powers(uint32_t* powers) {
-  for (int i = threadIdx.x; i < 256; i += blockDim.x) {
+#pragma unroll 1
+  for (int i = threadIdx.x; i < 256; i += kThreads) {
     const uint64_t f = uint64_t(i) << 24;
     uint64_t t = 0x00539DEBu - (f * 0x00072C34u >> 32);
     t = 0x0273DA07u - (f * t >> 32);
@@ -145,57 +146,57 @@ struct Memory {
 
 __device__ __forceinline__ float finite(float v) { return v > kMax ? kMax : v; }
 
-constexpr float kNoEdit = INFINITY;
+// Stage holds a tile's logits in shared memory: a thread's are its column.
+struct Stage {
+  float at[kEach][kThreads];
 
-// values gives this thread's logits of a tile as the policy makes them, in the order mask, bias, penalties; past the vocabulary
-// they are -Inf. Every thread of the block calls it; edits is shared [kTile].
-__device__ __forceinline__ void values(float (&v)[kEach], const Draw& d, const Memory& m, int tile, float* edits) {
+  __device__ float& mine(int j) { return at[j][threadIdx.x]; }
+  __device__ float& of(int i) { return at[i % kEach][i / kEach]; }  // of a logit of the tile
+};
+
+// stage brings a tile's logits as the policy makes them, in the order mask, bias, penalties; past the vocabulary they are -Inf. Every
+// thread of the block calls it and may use its own column then. Loops stay loops: code is fetched once a launch, and cold.
+__device__ __forceinline__ void stage(Stage& s, const Draw& d, const Memory& m, int tile) {
   const int first = tile * kTile, base = first + threadIdx.x * kEach, n = m.vocab - base;
   if (n >= kEach && reinterpret_cast<uintptr_t>(m.logits) % 16 == 0) {
     const float4 a = *reinterpret_cast<const float4*>(m.logits + base), b = *reinterpret_cast<const float4*>(m.logits + base + 4);
-    v[0] = a.x, v[1] = a.y, v[2] = a.z, v[3] = a.w, v[4] = b.x, v[5] = b.y, v[6] = b.z, v[7] = b.w;
+    s.mine(0) = a.x, s.mine(1) = a.y, s.mine(2) = a.z, s.mine(3) = a.w;
+    s.mine(4) = b.x, s.mine(5) = b.y, s.mine(6) = b.z, s.mine(7) = b.w;
   } else {
-#pragma unroll
-    for (int j = 0; j < kEach; j++) v[j] = j < n ? m.logits[base + j] : -INFINITY;
+#pragma unroll 1
+    for (int j = 0; j < kEach; j++) s.mine(j) = j < n ? m.logits[base + j] : -INFINITY;
   }
   if (d.flags & kRank) return;
   if (m.mask && n > 0) {
     const uint32_t allowed = m.mask[base / 32] >> base % 32;
-#pragma unroll
+#pragma unroll 1
     for (int j = 0; j < kEach; j++)
-      if (!(allowed >> j & 1)) v[j] = -INFINITY;
+      if (!(allowed >> j & 1)) s.mine(j) = -INFINITY;
   }
   if (d.biases + d.bans > 0) {
     __syncthreads();
-    for (int i = threadIdx.x; i < kTile; i += kThreads) edits[i] = kNoEdit;
-    __syncthreads();
+#pragma unroll 1
     for (int i = threadIdx.x; i < d.biases; i += kThreads) {
       const int at = m.edits[i].token - first;
-      if (at >= 0 && at < kTile) edits[at] = m.edits[i].value;
+      if (at >= 0 && at < kTile) s.of(at) = finite(__fadd_rn(s.of(at), m.edits[i].value));
     }
     __syncthreads();
+#pragma unroll 1
     for (int i = d.biases + threadIdx.x; i < d.biases + d.bans; i += kThreads) {
       const int at = m.edits[i].token - first;
-      if (at >= 0 && at < kTile) edits[at] = -INFINITY;
+      if (at >= 0 && at < kTile) s.of(at) = -INFINITY;
     }
     __syncthreads();
-#pragma unroll
-    for (int j = 0; j < kEach; j++) {
-      const float e = edits[threadIdx.x * kEach + j];
-      if (e == -INFINITY)
-        v[j] = -INFINITY;
-      else if (e != kNoEdit)
-        v[j] = finite(__fadd_rn(v[j], e));
-    }
   }
   if (d.flags & kCounts) {
-#pragma unroll
-    for (int j = 0; j < kEach; j++) {
-      const uint32_t c = j < n ? m.counts[base + j] : 0;
+#pragma unroll 1
+    for (int j = 0; j < kEach && j < n; j++) {
+      const uint32_t c = m.counts[base + j];
       if (c == 0) continue;
-      float u = v[j] > 0 ? __fdiv_rn(v[j], d.repetition) : __fmul_rn(v[j], d.repetition);
-      if (const uint32_t text = c & 0x7fffffffu) u = __fsub_rn(__fsub_rn(u, __fmul_rn(d.frequency, float(text))), d.presence);
-      v[j] = finite(u);
+      float v = s.mine(j);
+      v = v > 0 ? __fdiv_rn(v, d.repetition) : __fmul_rn(v, d.repetition);
+      if (const uint32_t text = c & 0x7fffffffu) v = __fsub_rn(__fsub_rn(v, __fmul_rn(d.frequency, float(text))), d.presence);
+      s.mine(j) = finite(v);
     }
   }
 }

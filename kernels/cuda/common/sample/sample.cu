@@ -63,6 +63,7 @@ __device__ __forceinline__ Summary summarize(const Tile* tiles, int n) {
   __shared__ Summary shared;
   if (warp_id() == 0) {
     Summary s = {0, INFINITY, 0, 0, 0};
+#pragma unroll 1
     for (int t = lane_id(); t < n; t += 32) {
       const Tile* p = tiles + t;
       const uint64_t b = fresh(&p->best);
@@ -99,16 +100,16 @@ __device__ __forceinline__ void give(const Outcome& o, int row, const Draw& d, c
 
 // ------------------------------------------------------------------------------------------------------------------ scan
 
-// scan gives what a tile's values say, to thread 0; the best to all of the first warp.
-__device__ __forceinline__ Tile scan(const float (&v)[kEach], int first, bool sums) {
+// scan gives what a tile's logits say, to thread 0.
+__device__ __forceinline__ Tile scan(Stage& v, int first, bool sums) {
   __shared__ uint64_t bests[kThreads / 32];
   __shared__ float leasts[kThreads / 32];
   Tile t = {0, INFINITY, 0, 0, 0};
-#pragma unroll
+#pragma unroll 2
   for (int j = 0; j < kEach; j++) {
-    const uint64_t b = uint64_t(order(v[j])) << 32 | ~uint32_t(first + j);
+    const uint64_t b = uint64_t(order(v.mine(j))) << 32 | ~uint32_t(first + j);
     t.best = b > t.best ? b : t.best;
-    if (v[j] > -INFINITY) t.least = fminf(t.least, v[j]);
+    if (v.mine(j) > -INFINITY) t.least = fminf(t.least, v.mine(j));
   }
   t.best = warp_max(t.best), t.least = -warp_max(-t.least);
   if (lane_id() == 0) bests[warp_id()] = t.best, leasts[warp_id()] = t.least;
@@ -118,10 +119,10 @@ __device__ __forceinline__ Tile scan(const float (&v)[kEach], int first, bool su
     t.best = warp_max(bests[l]), t.least = -warp_max(-leasts[l]);
   }
   if (sums) {
-#pragma unroll
+#pragma unroll 1
     for (int j = 0; j < kEach; j++) {
-      if (!(v[j] > -INFINITY)) continue;
-      const double x = v[j];
+      const double x = v.mine(j);
+      if (!(x > -INFINITY)) continue;
       t.count++, t.sum = __dadd_rn(t.sum, x), t.squares = __dadd_rn(t.squares, __dmul_rn(x, x));
     }
     t.count = block_sum(t.count), t.sum = block_sum(t.sum), t.squares = block_sum(t.squares);
@@ -145,17 +146,17 @@ extern "C" __global__ void __launch_bounds__(kThreads, 2) sample_scan(
     uint32_t* state,                     // [draws, 4] blocks that have scanned, chosen; listed tokens
     int32_t vocab, int32_t stride, int32_t num_edits) {
   __shared__ Draw d;
-  __shared__ float edit[kTile];
+  __shared__ Stage v;
   begin();
   const int row = blockIdx.y, tile = blockIdx.x;
   if (!shared_draw(d, head, draws, row)) return;
   const Memory m = Rows{logits, counts, edits, masks, vocab, stride, num_edits}.of(d);
-  float v[kEach];
-  values(v, d, m, tile, edit);
+  stage(v, d, m, tile);
   const Tile t = scan(v, tile * kTile + threadIdx.x * kEach, d.sigmas > 0);
   tiles += int64_t(row) * gridDim.x;
   if (threadIdx.x == 0) tiles[tile] = t;
   if (!(d.flags & kGreedy)) {
+#pragma unroll 1
     for (int b = tile * kThreads + threadIdx.x; b < kBuckets; b += gridDim.x * kThreads)
       bucket_counts[int64_t(row) * kBuckets + b] = 0, bucket_masses[int64_t(row) * kBuckets + b] = 0;
     return;
@@ -200,23 +201,23 @@ extern "C" __global__ void __launch_bounds__(kThreads, 2) sample_spread(
     uint64_t* bucket_masses,              // [draws, kBuckets]
     int32_t vocab, int32_t stride, int32_t num_edits) {
   __shared__ Draw d;
-  __shared__ float edit[kTile];
+  __shared__ Stage v;
   __shared__ uint32_t low[kBuckets], high[kBuckets], count[kBuckets], powers[256];
   begin();
   const int row = blockIdx.y, tile = blockIdx.x;
   if (!shared_draw(d, head, draws, row)) return;
   if (d.flags & kGreedy) return;
-  float v[kEach];
-  values(v, d, Rows{logits, counts, edits, masks, vocab, stride, num_edits}.of(d), tile, edit);
+  stage(v, d, Rows{logits, counts, edits, masks, vocab, stride, num_edits}.of(d), tile);
   make_powers(powers);
+#pragma unroll 1
   for (int b = threadIdx.x; b < kBuckets; b += kThreads) low[b] = high[b] = count[b] = 0;
   const Summary s = summarize(tiles + int64_t(row) * gridDim.x, gridDim.x);
   if (s.none() || s.odd()) return;
   const View view(d, s);
-#pragma unroll
+#pragma unroll 2
   for (int j = 0; j < kEach; j++) {
-    const float x = view.x(v[j]);
-    if (!view.has(v[j], x)) continue;
+    const float x = view.x(v.mine(j));
+    if (!view.has(v.mine(j), x)) continue;
     const int b = view.bucket(x);
     const uint64_t w = mass(powers, x);
     const uint32_t before = atomicAdd(&low[b], uint32_t(w));
@@ -225,6 +226,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 2) sample_spread(
     if (d.top_k) atomicAdd(&count[b], 1u);
   }
   __syncthreads();
+#pragma unroll 1
   for (int b = threadIdx.x; b < kBuckets; b += kThreads) {
     const uint64_t w = uint64_t(high[b]) << 32 | low[b];
     if (w) atomicAdd(reinterpret_cast<unsigned long long*>(bucket_masses + int64_t(row) * kBuckets + b), (unsigned long long)w);
@@ -239,7 +241,7 @@ struct Shared {
   uint64_t masses[kBuckets];  // through each bucket
   union {
     uint64_t list[kList];  // places
-    float edits[kTile];
+    Stage stage;
   };
   uint32_t counts[kBuckets];  // through each bucket
   uint32_t powers[256];
@@ -259,6 +261,7 @@ __device__ __forceinline__ T before(T v) {
   if (lane_id() == 31) sums[warp_id()] = s;
   __syncthreads();
   s -= v;
+#pragma unroll 1
   for (int w = 0; w < warp_id(); w++) s += sums[w];
   __syncthreads();
   return s;
@@ -281,6 +284,7 @@ __device__ __forceinline__ void through(T* to, const T* from) {
 template <class T>
 __device__ __forceinline__ int reach(const T* through, T goal) {
   __shared__ int found;
+#pragma unroll 1
   for (int b = threadIdx.x; b < kBuckets; b += kThreads)
     if (through[b] >= goal && (b == 0 || through[b - 1] < goal)) found = b;
   __syncthreads();
@@ -338,12 +342,16 @@ struct Chooser {
   __device__ int sort(int n) const {
     int size = 1;
     while (size < n) size *= 2;
+#pragma unroll 1
     for (int i = n + threadIdx.x; i < size; i += kThreads) shared.list[i] = ~uint64_t(0);
     __syncthreads();
+#pragma unroll 1
     for (int k = 2; k <= size; k *= 2)
+#pragma unroll 1
       for (int j = k / 2; j > 0; j /= 2) {
+#pragma unroll 1
         for (int i = threadIdx.x; i < size / 2; i += kThreads) {
-          const int a = i / j * 2 * j + i % j;
+          const int a = i + (i & -j);  // i / j * 2 * j + i % j
           const uint64_t p = shared.list[a], q = shared.list[a + j];
           if ((p > q) == ((a & k) == 0)) shared.list[a] = q, shared.list[a + j] = p;
         }
@@ -355,67 +363,57 @@ struct Chooser {
   __device__ float logit(uint64_t place) const { return logit_at(top, place); }
   __device__ float x(uint64_t place) const { return view.x(logit(place)); }
 
-  // walk goes through this thread's places of a sorted list of whole buckets, and calls f with each, its mass, and the sums of masses
-  // and tokens with it, to which those before its own are given. The first place of a bucket stands for the buckets that were left
+  // pick draws from a sorted list of whole buckets. A thread has consecutive places; it goes through them once for the sums before
+  // them, and once for each of the three sums that are asked for. The first place of a bucket stands for the buckets that were left
   // out before it, too.
-  template <class F>
-  __device__ void walk(int size, uint64_t& masses, uint32_t& counts, F f) const {
-    const int each = ceil_div(size, kThreads), end = min(size, int(threadIdx.x + 1) * each);
-    for (int at = threadIdx.x * each; at < end; at++) {
-      const uint64_t p = shared.list[at];
-      if (p == ~uint64_t(0)) return;
-      const float here = x(p);
-      const int b = view.bucket(here), previous = at ? view.bucket(x(shared.list[at - 1])) : -1;
-      if (b != previous) {
-        masses += (b ? shared.masses[b - 1] : 0) - (previous < 0 ? 0 : shared.masses[previous]);
-        if (d.top_k) counts += (b ? shared.counts[b - 1] : 0) - (previous < 0 ? 0 : shared.counts[previous]);
-      }
-      const uint64_t w = mass(shared.powers, here);
-      masses += w, counts++;
-      f(p, w, masses, counts);
-    }
-  }
-
-  // pick draws from a sorted list.
   __device__ int pick(int size) const {
     __shared__ uint64_t sum;
     __shared__ int chosen;
-    uint64_t m = 0;
-    uint32_t n = 0;
-    walk(size, m, n, [](uint64_t, uint64_t, uint64_t, uint32_t) {});
-    m = before(m), n = before(n);
-    // find gives the sum of masses with the one place that is wanted.
-    auto find = [&](auto wanted) {
-      uint64_t masses = m;
-      uint32_t counts = n;
-      walk(size, masses, counts, [&](uint64_t p, uint64_t w, uint64_t s, uint32_t c) {
-        if (wanted(w, s, c)) sum = s, chosen = id_at(p);
-      });
+    const int each = ceil_div(size, kThreads), end = min(size, int(threadIdx.x + 1) * each);
+    uint64_t mass_before = 0, of = total(), goal = 0;
+    uint32_t count_before = 0;
+    enum { kSums, kTopK, kTopP, kDraw };
+#pragma unroll 1
+    for (int ask = kSums; ask <= kDraw; ask++) {
+      if (ask == kTopK && !cut() || ask == kTopP && !d.top_p) continue;
+      if (ask >= kTopP) goal = ask == kTopP ? part(of, d.top_p) : high64(of, u) + 1;
+      uint64_t masses = mass_before;
+      uint32_t counts = count_before;
+#pragma unroll 1
+      for (int at = threadIdx.x * each; at < end; at++) {
+        const uint64_t p = shared.list[at];
+        if (p == ~uint64_t(0)) break;
+        const float here = x(p);
+        const int b = view.bucket(here), previous = at ? view.bucket(x(shared.list[at - 1])) : -1;
+        if (b != previous) {
+          masses += (b ? shared.masses[b - 1] : 0) - (previous < 0 ? 0 : shared.masses[previous]);
+          if (d.top_k) counts += (b ? shared.counts[b - 1] : 0) - (previous < 0 ? 0 : shared.counts[previous]);
+        }
+        const uint64_t w = mass(shared.powers, here);
+        masses += w, counts++;
+        if (ask == kTopK ? counts == d.top_k : ask != kSums && masses >= goal && masses - w < goal) sum = masses, chosen = id_at(p);
+      }
+      if (ask == kSums) {
+        mass_before = before(masses), count_before = before(counts);
+        continue;
+      }
       __syncthreads();
-      const uint64_t s = sum;
+      of = sum;
       __syncthreads();
-      return s;
-    };
-    auto reached = [&](uint64_t goal) {
-      return find([=](uint64_t w, uint64_t s, uint32_t) { return s >= goal && s - w < goal; });
-    };
-    uint64_t of = total();
-    if (cut()) of = find([=, k = d.top_k](uint64_t, uint64_t, uint32_t c) { return c == k; });
-    if (d.top_p) of = reached(part(of, d.top_p));
-    reached(high64(of, u) + 1);
+    }
     return chosen;
   }
 
   // sum adds up the tokens up to a place, over the whole row: their masses, or each once.
   __device__ uint64_t sum(uint64_t through, bool masses) const {
     uint64_t s = 0;
+#pragma unroll 1
     for (int t = 0; t < tiles; t++) {
-      float v[kEach];
-      values(v, d, m, t, shared.edits);
-#pragma unroll
+      stage(shared.stage, d, m, t);
+#pragma unroll 1
       for (int j = 0; j < kEach; j++) {
-        const float at = view.x(v[j]);
-        if (view.has(v[j], at) && place(top, v[j], t * kTile + threadIdx.x * kEach + j) <= through) s += masses ? mass(shared.powers, at) : 1;
+        const float v = shared.stage.mine(j), at = view.x(v);
+        if (view.has(v, at) && place(top, v, t * kTile + threadIdx.x * kEach + j) <= through) s += masses ? mass(shared.powers, at) : 1;
       }
     }
     return block_sum(s);
@@ -424,6 +422,7 @@ struct Chooser {
   // seek finds the place at which a sum reaches goal, by a pass over the row for each bit.
   __device__ uint64_t seek(uint64_t goal, bool masses) const {
     uint64_t low = 0, high = (uint64_t(1) << (32 + kIdBits)) - 1;
+#pragma unroll 1
     while (low < high) {
       const uint64_t mid = (low + high) / 2;
       if (sum(mid, masses) >= goal)
@@ -434,27 +433,34 @@ struct Chooser {
     return low;
   }
 
-  // search draws where a bucket holds more tokens than a list does, as when all logits are nearly one: slow, and right.
+  // search draws where a bucket holds more tokens than a list does, as when all logits are nearly one: slow, and right. Of kRank it
+  // makes the list, whose places are those up to the last one that is wanted.
   __device__ int search() const {
-    uint64_t of = total();
-    if (cut()) of = sum(seek(d.top_k, false), true);
-    if (d.top_p) of = sum(seek(part(of, d.top_p), true), true);
-    return id_at(seek(high64(of, u) + 1, true));
+    uint64_t of = total(), end = 0;
+    const bool rank = d.flags & kRank;
+#pragma unroll 1
+    for (int ask = 0; ask < 3; ask++) {
+      if (ask == 0 ? !cut() && !rank : rank || ask == 1 && !d.top_p) continue;
+      end = seek(ask == 0 ? best() : ask == 1 ? part(of, d.top_p) : high64(of, u) + 1, ask > 0);
+      of = sum(end, true);
+    }
+    if (rank) collect(end);
+    return id_at(end);
   }
 
-  // gather lists the n likeliest tokens where buckets are too dense for it, likewise.
-  __device__ void gather(int n) const {
+  // collect lists the places up to end, at most kBest.
+  __device__ void collect(uint64_t end) const {
     __shared__ int listed;
-    const uint64_t end = seek(n, false);
     if (threadIdx.x == 0) listed = 0;
     __syncthreads();
+#pragma unroll 1
     for (int t = 0; t < tiles; t++) {
-      float v[kEach];
-      values(v, d, m, t, shared.edits);  // of kRank: there are no edits where the list lies
-#pragma unroll
-      for (int j = 0; j < kEach; j++) {
-        const uint64_t p = place(top, v[j], t * kTile + threadIdx.x * kEach + j);
-        if (v[j] > -INFINITY && p <= end) shared.list[atomicAdd(&listed, 1)] = p;
+      const int base = t * kTile + threadIdx.x * kEach;
+#pragma unroll 1
+      for (int j = 0; j < kEach && base + j < m.vocab; j++) {
+        const float v = m.logits[base + j];
+        const uint64_t p = place(top, v, base + j);
+        if (v > -INFINITY && p <= end) shared.list[atomicAdd(&listed, 1)] = p;
       }
     }
     __syncthreads();
@@ -487,8 +493,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 2) sample_choose(
   if (d.flags & kGreedy) return;
   const Outcome o = {counts, newest, results, stride};
   const Memory m = Rows{logits, counts, edits, masks, vocab, stride, num_edits}.of(d);
-  float v[kEach];
-  values(v, d, m, tile, shared.edits);
+  stage(shared.stage, d, m, tile);
   make_powers(shared.powers);
   const Summary s = summarize(tiles + int64_t(row) * gridDim.x, gridDim.x);
   if (s.none() || s.odd()) {
@@ -504,14 +509,14 @@ extern "C" __global__ void __launch_bounds__(kThreads, 2) sample_choose(
 
   uint32_t *listed = state + 4 * row + 2;
   list += int64_t(row) * kList;
-#pragma unroll
+#pragma unroll 1
   for (int j = 0; j < kEach; j++) {
-    const float x = view.x(v[j]);
-    if (!view.has(v[j], x)) continue;
+    const float v = shared.stage.mine(j), x = view.x(v);
+    if (!view.has(v, x)) continue;
     const int b = view.bucket(x);
     if (!w[0].has(b) && !w[1].has(b) && !w[2].has(b)) continue;
     const uint32_t at = atomicAdd(listed, 1u);
-    if (at < kList) list[at] = place(s.top(), v[j], tile * kTile + threadIdx.x * kEach + j);
+    if (at < kList) list[at] = place(s.top(), v, tile * kTile + threadIdx.x * kEach + j);
   }
   if (!last(state + 4 * row + 1, gridDim.x)) return;
 
@@ -520,15 +525,17 @@ extern "C" __global__ void __launch_bounds__(kThreads, 2) sample_choose(
   __syncthreads();
   if (threadIdx.x == 0) *listed = 0;
   if (fits)
-    for (uint32_t i = threadIdx.x; i < n; i += kThreads) shared.list[i] = fresh(list + i);
+  #pragma unroll 1
+  for (uint32_t i = threadIdx.x; i < n; i += kThreads) shared.list[i] = fresh(list + i);
+  int id = fits ? 0 : c.search();
   if (d.flags & kRank) {
     const int best = c.best();
-    if (!fits) c.gather(best), n = best;
-    c.sort(n);
+    c.sort(fits ? n : best);
+#pragma unroll 1
     for (int i = threadIdx.x; i < best; i += kThreads) bests[int64_t(row) * kBest + i] = Best{id_at(shared.list[i]), c.logit(shared.list[i])};
     if (threadIdx.x == 0) results[row] = Result{best, 0, d.token < 0 ? 0 : m.logits[d.token], unorder(s.top()), c.total(), 0};
     return;
   }
-  const int id = fits ? c.pick(c.sort(n)) : c.search();
+  if (fits) id = c.pick(c.sort(n));
   if (threadIdx.x == 0) give(o, row, d, m, id, unorder(s.top()));
 }
