@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 // Package kernel reads the kernel tree: device models (DEVICES.toml), hardware classes (HARDWARE.toml), the kernels that a
-// class has (KERNEL_FAMILIES.toml), and targets: what is compiled for a class and for the models that have leaves in it.
+// class has (KERNEL_FAMILIES.toml and a file per family), and targets: what is compiled for a class and for the models that have leaves in it.
 //
 //	Load ──► Tree: Classes ── kernels, launches, numerics          Check   rules over the whole tree
 //	               Targets ── modules: source, flags, closure      Resolve checkpoint → target

@@ -140,10 +140,8 @@ func (t *Tree) class(fsys fs.FS, raw map[string]*hardwareFile, name string, belo
 	if h.Build.SpillBytes != nil {
 		c.Build.SpillBytes = *h.Build.SpillBytes
 	}
-	if f := name + "/common/KERNEL_FAMILIES.toml"; exists(fsys, f) {
-		if err := c.families(fsys, f); err != nil {
-			return nil, err
-		}
+	if err := c.readFamilies(fsys, name+"/common"); err != nil {
+		return nil, err
 	}
 	if f := name + "/common/FUSIONS.toml"; exists(fsys, f) {
 		c.Fusions = append([]string{f}, c.Fusions...)

@@ -9,6 +9,9 @@ import (
 	"testing"
 	"testing/fstest"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
 	"github.com/metrale/metrale/internal/diag"
 	"github.com/metrale/metrale/internal/tensor"
 )
@@ -105,6 +108,35 @@ func TestClassesInherit(t *testing.T) {
 	}
 	if d := tree.Devices["one"]; d.Flops["f32"] != 5 || d.Memory != 1000 {
 		t.Errorf("device %+v", d)
+	}
+}
+
+func TestAFamilyMayHaveAFileOfItsOwn(t *testing.T) {
+	formats, rest, _ := strings.Cut(families, "\n\n")
+	whole, err := Load(files())
+	if err != nil {
+		t.Fatal(err)
+	}
+	const own = "base/common/norms/norm.toml"
+	split, err := Load(files("base/common/KERNEL_FAMILIES.toml", formats, own, rest))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range whole.Classes {
+		if d := cmp.Diff(c.Kernels, split.Classes[name].Kernels, cmpopts.IgnoreUnexported(Kernel{})); d != "" {
+			t.Errorf("class %s (-whole +split):\n%s", name, d)
+		}
+	}
+	for _, c := range []struct{ file, text, want string }{
+		{own, "# again\n" + rest, own + `:2:3: family "norm" has no name of its own`},
+		{"base/common/norms/norms.toml", rest, `base/common/norms/norms.toml:2:1: family norm lies in the file of family norms`},
+		{"base/common/norms/norms.toml", rest[strings.Index(rest, "[[kernel]]"):], `base/common/norms/norms.toml:3:1: kernel scale of family norm lies in the file of family norms`},
+		{own, rest[strings.Index(rest, "[[kernel]]"):], own + `:1:3: kernel "scale" has no name of its own`},
+		{own, families, own + `:1:2: formats are the class's: they stand in base/common/KERNEL_FAMILIES.toml`},
+	} {
+		if _, err := Load(files(c.file, c.text)); err == nil || !strings.HasPrefix(err.Error(), c.want) || !diag.Is(err, diag.Format) {
+			t.Errorf("%s:\n got %v\nwant %s", c.file, err, c.want)
+		}
 	}
 }
 

@@ -151,55 +151,6 @@ func exists(fsys fs.FS, name string) bool {
 	return err == nil
 }
 
-// families reads a KERNEL_FAMILIES.toml into the class.
-func (c *Class) families(fsys fs.FS, name string) error {
-	var doc struct {
-		Formats  map[string][]string `toml:"formats"`
-		Families []*Family           `toml:"family"`
-		Kernels  []*Kernel           `toml:"kernel"`
-	}
-	f, err := ReadTOML(fsys, name, &doc)
-	if err != nil {
-		return err
-	}
-	own := map[string]bool{}
-	for i, fam := range doc.Families {
-		at := "family." + strconv.Itoa(i)
-		if fam.Name == "" || own[fam.Name] {
-			return f.Errorf(at, "family %q has no name of its own", fam.Name)
-		}
-		for j, p := range fam.Params {
-			if !slices.Contains([]string{"runtime", "compile", "policy", "numerics"}, p.Kind) {
-				return f.Errorf(at+".params."+strconv.Itoa(j), "parameter %s has kind %q; it is runtime, compile, policy or numerics", p.Name, p.Kind)
-			}
-		}
-		own[fam.Name] = true
-		c.Families[fam.Name] = fam
-	}
-	clear(own)
-	for i, k := range doc.Kernels {
-		at := "kernel." + strconv.Itoa(i)
-		if k.Name == "" || own[k.Name] {
-			return f.Errorf(at, "kernel %q has no name of its own", k.Name)
-		}
-		if c.Families[k.Family] == nil {
-			return f.Errorf(at+".family", "kernel %s is of family %q, which is not declared", k.Name, k.Family)
-		}
-		if k.Launch != nil {
-			k.constants = k.constantsOf(c.layers)
-		}
-		if err := k.check(f, at, doc.Formats); err != nil {
-			return err
-		}
-		if k.Launch == nil && c.Vendor != AnyVendor {
-			return f.Errorf(at, "kernel %s has no [kernel.launch]; class %s needs one", k.Name, c.Name)
-		}
-		own[k.Name] = true
-		c.declared[k.Name] = k
-	}
-	return nil
-}
-
 // check fills defaults and refuses what no launch could satisfy.
 func (k *Kernel) check(f *File, at string, formats map[string][]string) error {
 	seen := map[string]bool{}
