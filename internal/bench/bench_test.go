@@ -172,4 +172,30 @@ func TestKernels(t *testing.T) {
 	}
 }
 
+// TestPromptKernels: every launch of a prompt's step is in exactly one line; the first is the step as a whole.
+func TestPromptKernels(t *testing.T) {
+	s := subject(t, "qwen3_5_moe_text")
+	list, err := s.PromptKernels(context.Background(), most, 1e9)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, floor := 0, 0.0
+	for _, k := range list[1:] {
+		if n += k.Count; k.Each <= 0 || k.Floor <= 0 || k.Starts != 1 {
+			t.Errorf("%+v", k)
+		}
+		floor += k.Floor * float64(k.Count)
+	}
+	if step := list[0]; n != len(s.Model.Plan(most).Launches) || step.Kernel != "step" || step.Starts != n || !near(step.Floor, floor) {
+		t.Errorf("%d launches, floor %g: %+v", n, floor, step)
+	}
+	var out strings.Builder
+	if err := bench.PrintPromptKernels(&out, list); err != nil || strings.Count(out.String(), "\n") != len(list)+2 || !strings.Contains(out.String(), "100.0 %") {
+		t.Errorf("%v\n%s", err, out.String())
+	}
+	if _, err := s.PromptKernels(context.Background(), most+1, 0); err == nil {
+		t.Error("a prompt that no plan holds is measured")
+	}
+}
+
 func near(a, b float64) bool { return a > 0.999*b && a < 1.001*b }

@@ -16,6 +16,6 @@
 //     256 experts are larger than caches anyway.
 //  5. A shape whose quantised matrices no kernel reads as they are stored has no time, but the reason.
 //  6. A prefill is one prompt from its first step to its first token; its share is of a large product of bf16 matrices by our
-//     kernels in the same run. A cold start begins with a checkpoint in the page cache and is reported phase by phase.
+//     kernels in the same run. Kernels of a prompt's step are measured in their places, a few of each. A cold start begins with a checkpoint in the page cache and is reported phase by phase.
 //  7. Reports print as a table or as JSON with the same fields.
 package bench

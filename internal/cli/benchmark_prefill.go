@@ -28,7 +28,14 @@ type prefillFlags struct {
 	ceiling  float64 // TFLOP/s
 	compute  string
 	noFusion bool
+	kernels  bool
 	json     bool
+}
+
+// prefillResults are whole prompts, or the kernels of their steps.
+type prefillResults struct {
+	prompts []*bench.Prefilling
+	kernels []*bench.PromptKernel
 }
 
 func newPrefillVerb(env environment) *cobra.Command {
@@ -38,7 +45,10 @@ func newPrefillVerb(env environment) *cobra.Command {
 		Long: `Measure prefill of one prompt, from its first step to its first token.
 
 A model is a folder with a config.json, or one of ` + strings.Join(bench.Models(), ", ") + ` (default: these). Its weights are random.
-The ceiling, by which shares are given, is a large product of bf16 matrices by the device's kernels, in the same run.`,
+The ceiling, by which shares are given, is a large product of bf16 matrices by the device's kernels, in the same run.
+
+With --kernels each kernel of the prompt's only step is measured in its place, beside its floor: the longer of its operations at the
+ceiling and its bytes at the read sweep.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				args = bench.Models()
@@ -50,10 +60,15 @@ The ceiling, by which shares are given, is a large product of bf16 matrices by t
 			if err != nil {
 				return err
 			}
-			if f.json {
-				return printJSON(cmd.OutOrStdout(), list)
+			switch {
+			case f.json && f.kernels:
+				return printJSON(cmd.OutOrStdout(), list.kernels)
+			case f.json:
+				return printJSON(cmd.OutOrStdout(), list.prompts)
+			case f.kernels:
+				return bench.PrintPromptKernels(cmd.OutOrStdout(), list.kernels)
 			}
-			return bench.PrintPrefilling(cmd.OutOrStdout(), list)
+			return bench.PrintPrefilling(cmd.OutOrStdout(), list.prompts)
 		},
 	}
 	fl := cmd.Flags()
@@ -63,6 +78,7 @@ The ceiling, by which shares are given, is a large product of bf16 matrices by t
 	fl.Float64Var(&f.ceiling, "ceiling", 0, "TFLOP/s of which shares are given (0: as measured)")
 	fl.StringVar(&f.compute, "compute", circuit.Declared, "float32, or declared: the precision that serving uses")
 	fl.BoolVar(&f.noFusion, "no-fusion", false, "lower every op alone, by the reference rules")
+	fl.BoolVar(&f.kernels, "kernels", false, "measure each kernel of the prompt's step instead")
 	fl.BoolVar(&f.json, "json", false, "print JSON")
 	return cmd
 }
@@ -76,16 +92,25 @@ func (f *prefillFlags) check(models []string) error {
 		return diag.Errorf(diag.Invalid, "--tokens %v: want numbers from 1 to 1048576", f.tokens).For("tokens")
 	case f.chunk < 0 || f.ceiling < 0:
 		return diag.Errorf(diag.Invalid, "--chunk %d, --ceiling %g: must not be negative", f.chunk, f.ceiling).For("chunk")
+	case f.kernels && f.chunk > 0:
+		return diag.Errorf(diag.Invalid, "--kernels measures the step of a whole prompt: no --chunk").For("kernels")
 	}
 	return f.deviceFlags.check()
 }
 
-func (f *prefillFlags) run(ctx context.Context, models []string, log io.Writer) (list []*bench.Prefilling, err error) {
+func (f *prefillFlags) run(ctx context.Context, models []string, log io.Writer) (*prefillResults, error) {
 	dev, err := f.open(log)
 	if err != nil {
 		return nil, err
 	}
 	defer dev.Close()
+	list, sweep := &prefillResults{prompts: []*bench.Prefilling{}, kernels: []*bench.PromptKernel{}}, 0.0
+	if f.kernels {
+		if sweep, err = bench.Sweep(dev, 4<<30); err != nil {
+			return nil, err
+		}
+		fmt.Fprintf(log, "read sweep %.0f GB/s\n", sweep)
+	}
 	ceiling := f.ceiling * 1e12
 	if ceiling == 0 {
 		lib, err := f.carried(dev, log)
@@ -98,24 +123,22 @@ func (f *prefillFlags) run(ctx context.Context, models []string, log io.Writer) 
 	}
 	fmt.Fprintf(log, "%s, matrix products %.1f TFLOP/s\n", dev.Info().Name, ceiling/1e12)
 	for _, name := range models {
-		more, err := f.model(ctx, name, dev, ceiling, log)
-		if err != nil {
+		if err := f.model(ctx, name, dev, ceiling, sweep, log, list); err != nil {
 			return nil, err
 		}
-		list = append(list, more...)
 	}
 	return list, nil
 }
 
 // model loads one with a plan for each size of a step, and measures it.
-func (f *prefillFlags) model(ctx context.Context, name string, dev gpu.Device, ceiling float64, log io.Writer) (list []*bench.Prefilling, err error) {
+func (f *prefillFlags) model(ctx context.Context, name string, dev gpu.Device, ceiling, sweep float64, log io.Writer, list *prefillResults) error {
 	c, err := openBenchmark(name)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer c.store.Close()
 	if err := c.target(dev, &f.deviceFlags, log, name); err != nil {
-		return nil, err
+		return err
 	}
 	size := c.pageSize(dev.Info().Class)
 	pages := (int64(slices.Max(f.tokens)) + size - 1) / size
@@ -131,19 +154,27 @@ func (f *prefillFlags) model(ctx context.Context, name string, dev gpu.Device, c
 	m, err := c.load(ctx, modelOptions{device: dev, compute: f.compute, noFusion: f.noFusion, eager: f.eager, buckets: buckets,
 		limits: plan.Limits{Rows: buckets[len(buckets)-1], Seqs: 1, Outs: 1, PageSize: size, Pages: pages}, pages: int(pages), slots: 1})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer m.Close()
 	fmt.Fprintf(log, "%s: loaded in %.1f s\n", name, time.Since(began).Seconds())
-	s := &bench.Subject{Name: filepath.Base(name), Model: m.Model, Instance: c.instance, Device: dev}
+	s := &bench.Subject{Name: filepath.Base(name), Model: m.Model, Instance: c.instance, Device: dev, Sweep: sweep}
 	for _, n := range f.tokens {
+		if f.kernels {
+			more, err := s.PromptKernels(ctx, n, ceiling)
+			if err != nil {
+				return err
+			}
+			list.kernels = append(list.kernels, more...)
+			continue
+		}
 		p, err := s.Prefill(ctx, n, f.chunkOf(n), ceiling)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		list = append(list, p)
+		list.prompts = append(list.prompts, p)
 	}
-	return list, nil
+	return nil
 }
 
 // chunkOf is the most rows of a step of a prompt of n tokens.
