@@ -30,10 +30,10 @@ const (
 // weightKey is equal for two weights that may share memory: the same rows in the same layout. A tied output matrix is one.
 func weightKey(w *plan.Weight) string { return w.Layout + "\x00" + strings.Join(w.Sources, "\x00") }
 
-// loadWeights packs each weight of the plans once, on all cores, into one buffer: large pages cover it, and freeing is one call.
-func (b *binder) loadWeights(ctx context.Context, plans []*plan.Plan) error {
-	var jobs []*loadJob
-	var stored, size int64
+// placeWeights gives each weight of the plans its place, once, in one buffer: large pages cover it, and freeing is one call.
+// stored is their size in the checkpoint.
+func (b *binder) placeWeights(plans []*plan.Plan) (jobs []*loadJob, stored int64, err error) {
+	var size int64
 	for _, p := range plans {
 		for i := range p.Weights {
 			w := &p.Weights[i]
@@ -42,7 +42,7 @@ func (b *binder) loadWeights(ctx context.Context, plans []*plan.Plan) error {
 			}
 			j, err := b.newJob(w, size)
 			if err != nil {
-				return diag.Errorf(diag.CodeOf(err), "weight %s: %w", w.Name, err)
+				return nil, 0, diag.Errorf(diag.CodeOf(err), "weight %s: %w", w.Name, err)
 			}
 			b.weights[weightKey(w)] = j
 			jobs = append(jobs, j)
@@ -52,13 +52,33 @@ func (b *binder) loadWeights(ctx context.Context, plans []*plan.Plan) error {
 	}
 	buf, err := b.alloc("weights", size)
 	if err != nil {
-		return err
+		return nil, 0, err
 	}
 	for _, j := range jobs {
 		j.dst = buf
 	}
+	return jobs, stored, nil
+}
+
+// loadWeights packs the weights on all cores, while bind prepares the launches: they need only the weights' places.
+func (b *binder) loadWeights(ctx context.Context, jobs []*loadJob, stored int64, bind func() error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var bound error
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if bound = bind(); bound != nil {
+			cancel(bound)
+		}
+	})
 	b.opts.Phase("load")
-	return b.runJobs(ctx, jobs, stored)
+	err := b.runJobs(ctx, jobs, stored)
+	b.opts.Phase("bind") // what is left of it
+	wg.Wait()
+	if bound != nil {
+		return bound
+	}
+	return err
 }
 
 // runJobs hands parts of the weights out to one goroutine per core and stops at the first error.

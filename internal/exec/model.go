@@ -140,7 +140,8 @@ func Load(ctx context.Context, o Options) (_ *Model, err error) {
 	if err = b.openPorts(plans); err != nil {
 		return nil, err
 	}
-	if err = b.loadWeights(ctx, plans); err != nil {
+	jobs, stored, err := b.placeWeights(plans)
+	if err != nil {
 		return nil, err
 	}
 	if o.Sampling != nil {
@@ -148,20 +149,28 @@ func Load(ctx context.Context, o Options) (_ *Model, err error) {
 			return nil, err
 		}
 	}
-	o.Phase("bind")
+	if err = b.loadWeights(ctx, jobs, stored, func() error { return b.bindPlans(plans, layouts) }); err != nil {
+		return nil, err
+	}
+	m.logits = make([][]float32, 0, outs)
+	return m, nil
+}
+
+// bindPlans prepares the launches of the plans, from the smallest on.
+func (b *binder) bindPlans(plans []*plan.Plan, layouts []*stepLayout) error {
+	m := b.model
 	for i, p := range plans {
 		k, err := b.bind(p, layouts[i])
 		if err == nil && m.sampler != nil && p.Part == "" {
 			err = m.sampler.bind(b, &k)
 		}
 		if err != nil {
-			return nil, err
+			return err
 		}
 		t := m.parts[p.Part]
 		t.buckets = append(t.buckets, k)
 	}
-	m.logits = make([][]float32, 0, outs)
-	return m, nil
+	return nil
 }
 
 // Limits are the sizes of the decoder's largest plan.
