@@ -8,6 +8,7 @@ import (
 	"encoding/binary"
 	"math"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"unsafe"
 
@@ -22,9 +23,9 @@ import (
 // largest; others do nothing.
 type own struct {
 	queue  []func()
-	ran    int  // of what was queued
-	still  bool // queue nothing
-	live   int  // buffers, pinned memory, stages and graphs
+	ran    int          // of what was queued
+	still  bool         // queue nothing
+	live   atomic.Int64 // buffers, pinned memory, stages and graphs
 	graphs []string
 	sizes  []int64 // of downloads
 	fail   map[string]bool
@@ -37,7 +38,7 @@ func (d *own) Close() error       { return nil }
 func (d *own) Layout(string) (gpu.Layout, error) { return asStored{}, nil }
 
 func (d *own) Alloc(_ string, n int64) (gpu.Buffer, error) {
-	d.live++
+	d.live.Add(1)
 	return &ownBuffer{d, make([]byte, n)}, nil
 }
 
@@ -94,7 +95,7 @@ func (d *own) Graph(name string, launches []gpu.Launch) (gpu.Launch, error) {
 	if d.fail["graph"] {
 		return nil, diag.Errorf(diag.Internal, "no graph today")
 	}
-	d.live++
+	d.live.Add(1)
 	d.graphs = append(d.graphs, name)
 	return &ownGraph{d, launches}, nil
 }
@@ -104,7 +105,7 @@ type ownGraph struct {
 	launches []gpu.Launch
 }
 
-func (g *ownGraph) Free() { g.d.live-- }
+func (g *ownGraph) Free() { g.d.live.Add(-1) }
 
 type ownBuffer struct {
 	d    *own
@@ -112,7 +113,7 @@ type ownBuffer struct {
 }
 
 func (b *ownBuffer) Size() int64 { return int64(len(b.data)) }
-func (b *ownBuffer) Free()       { b.d.live-- }
+func (b *ownBuffer) Free()       { b.d.live.Add(-1) }
 
 // Write and Read wait for what is queued.
 func (b *ownBuffer) Write(off int64, src []byte) error {
@@ -131,7 +132,7 @@ func (d *own) Pinned(name string, n int64) (gpu.Pinned, error) {
 	if d.fail[name] {
 		return nil, diag.Errorf(diag.Unsupported, "nothing to pin for %s", name)
 	}
-	d.live++
+	d.live.Add(1)
 	p := &ownPinned{d: d, floats: make([]float32, (n+3)/4)}
 	for i := range p.floats {
 		p.floats[i] = float32(math.NaN()) // pinned memory is not zero
@@ -145,7 +146,7 @@ type ownPinned struct {
 }
 
 func (p *ownPinned) Float32s() []float32 { return p.floats }
-func (p *ownPinned) Free()               { p.d.live-- }
+func (p *ownPinned) Free()               { p.d.live.Add(-1) }
 func (p *ownPinned) Bytes() []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(p.floats))), 4*len(p.floats))
 }
@@ -166,7 +167,7 @@ func (p *ownPinned) Download(src gpu.Buffer, off, n int64) error {
 }
 
 func (d *own) Stage(_ string, n int64) (gpu.Stage, error) {
-	d.live++
+	d.live.Add(1)
 	return &ownStage{d: d, data: make([]byte, n)}, nil
 }
 
@@ -177,7 +178,7 @@ type ownStage struct {
 }
 
 func (s *ownStage) Bytes() []byte { return s.data }
-func (s *ownStage) Free()         { s.d.live-- }
+func (s *ownStage) Free()         { s.d.live.Add(-1) }
 func (s *ownStage) Pack(l gpu.Layout, dst gpu.Buffer, off int64, d tensor.DType, shape tensor.Shape, m, row, n int64) error {
 	s.later = func() error {
 		return l.Pack(dst, off, d, shape, m, row, n, s.data[:n*d.Bytes(shape[len(shape)-1])])
@@ -246,8 +247,8 @@ func TestADeviceWithItsOwnMemory(t *testing.T) {
 				t.Errorf("%d bytes of logits are fetched, two rows have 48", n)
 			}
 		}
-		if err := m.Close(); err != nil || dev.live != 0 {
-			t.Errorf("eager %v: %d things are left, %v", eager, dev.live, err)
+		if err := m.Close(); err != nil || dev.live.Load() != 0 {
+			t.Errorf("eager %v: %d things are left, %v", eager, dev.live.Load(), err)
 		}
 	}
 }
@@ -255,8 +256,8 @@ func TestADeviceWithItsOwnMemory(t *testing.T) {
 func TestFailuresOfADeviceWithItsOwnMemory(t *testing.T) {
 	for _, what := range []string{"step", "logits"} {
 		dev := &own{fail: map[string]bool{what: true}}
-		if _, err := Load(context.Background(), ownOptions(t, dev)); !diag.Is(err, diag.Unsupported) || dev.live != 0 {
-			t.Errorf("%s: %v, %d things are left", what, err, dev.live)
+		if _, err := Load(context.Background(), ownOptions(t, dev)); !diag.Is(err, diag.Unsupported) || dev.live.Load() != 0 {
+			t.Errorf("%s: %v, %d things are left", what, err, dev.live.Load())
 		}
 	}
 	dev := &own{fail: map[string]bool{"graph": true}}

@@ -57,7 +57,7 @@ func (d *own) Mark() (gpu.Mark, error) {
 	if d.fail["mark"] {
 		return nil, diag.Errorf(diag.Unsupported, "no marks")
 	}
-	d.live++
+	d.live.Add(1)
 	return &ownMark{d: d}, nil
 }
 
@@ -68,7 +68,7 @@ type ownMark struct {
 }
 
 func (m *ownMark) Set() error  { m.at = m.d.ran + len(m.d.queue); return nil }
-func (m *ownMark) Free()       { m.d.live-- }
+func (m *ownMark) Free()       { m.d.live.Add(-1) }
 func (m *ownMark) Wait() error { m.d.run(m.at - m.d.ran); return nil }
 
 // run runs the first n of what is queued.
@@ -162,8 +162,8 @@ func TestStepsAreStartedBeforeTheTokensOfTheLastOneAreSeen(t *testing.T) {
 		if n := len(dev.graphs); eager && n != 0 || !eager && (n != 1 || dev.graphs[0] != "tiny of 2 rows, greedy, fed") {
 			t.Errorf("eager %v: graphs %v", eager, dev.graphs)
 		}
-		if err := m.Close(); err != nil || dev.live != 0 {
-			t.Errorf("%d things are left, %v", dev.live, err)
+		if err := m.Close(); err != nil || dev.live.Load() != 0 {
+			t.Errorf("%d things are left, %v", dev.live.Load(), err)
 		}
 	}
 }
@@ -266,8 +266,8 @@ func TestWhoCannotDraw(t *testing.T) {
 		if _, err := Load(context.Background(), o); !diag.Is(err, diag.Unsupported) {
 			t.Errorf("%s: %v", what, err)
 		}
-		if d, ok := o.Device.(*own); ok && d.live != 0 {
-			t.Errorf("%s: %d things are left", what, d.live)
+		if d, ok := o.Device.(*own); ok && d.live.Load() != 0 {
+			t.Errorf("%s: %d things are left", what, d.live.Load())
 		}
 	}
 }
