@@ -28,7 +28,7 @@ import (
 type Cold struct {
 	Device string  `json:"device"`
 	Bytes  int64   `json:"bytes"`          // of tensors
-	Cached float64 `json:"page_cache_gbs"` // files read from the page cache, just before
+	Cached float64 `json:"page_cache_gbs"` // files read from the page cache, just before; 0 for the model in the binary
 	Copy   float64 `json:"copy_gbs"`       // pinned memory to the device's; on the CPU, memory to memory
 	Load   float64 `json:"load_gbs"`       // in the phase load
 	Share  float64 `json:"share"`          // Load of Copy

@@ -97,7 +97,7 @@ the device's memory once, in the same run.`,
 // checkModels refuses names of what is neither a folder nor a configuration that the binary carries.
 func checkModels(models []string) error {
 	for _, name := range models {
-		if _, ok := bench.Config(name); ok {
+		if _, ok := bench.Config(name); ok || name == demo {
 			continue
 		}
 		if _, err := os.Stat(name); err != nil {

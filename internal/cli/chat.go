@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/signal"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -33,26 +34,21 @@ func newChatCmd(env environment) *cobra.Command {
 	var maxTokens int
 	var temperature float64
 	cmd := &cobra.Command{
-		Use:   "chat [URL | id | path | file.gguf]",
+		Use:   "chat [URL | demo | id | path | file.gguf]",
 		Short: "Talk to a model in the terminal",
-		Long: `Talks to the server at URL (default http://127.0.0.1:8888). Given a model instead, it serves that model for as long as
-the conversation lasts. Input that is piped in is taken line by line.
+		Long: `Talks to the server at URL. Given a model instead, it serves that model for as long as the conversation lasts. Given
+neither, it talks to the server at ` + localServer + `, and where none answers it serves a model as "met serve" alone would.
+Input that is piped in is taken line by line.
 
 ` + chatHelp,
 		Args:        cobra.MaximumNArgs(1),
 		Annotations: map[string]string{ownsInterrupt: "stops an answer"},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			url := "http://127.0.0.1:8888"
-			if len(args) == 1 && isURL(args[0]) {
-				url = args[0]
-			} else if len(args) == 1 {
-				served, stop, err := serveForChat(cmd.Context(), env, args[0], cmd.ErrOrStderr())
-				if err != nil {
-					return err
-				}
-				defer stop()
-				url = served
+			url, stop, err := chatServer(cmd, env, args)
+			if err != nil {
+				return err
 			}
+			defer stop()
 			c := &chatClient{url: strings.TrimSuffix(strings.TrimSuffix(url, "/"), "/v1"), system: system, out: cmd.OutOrStdout()}
 			c.params = map[string]any{}
 			if cmd.Flags().Changed("max-tokens") {
@@ -69,6 +65,43 @@ the conversation lasts. Input that is piped in is taken line by line.
 	f.IntVar(&maxTokens, "max-tokens", 0, "most tokens of an answer (default: the server's)")
 	f.Float64Var(&temperature, "temperature", 0, "sampling temperature (default: the server's)")
 	return cmd
+}
+
+// localServer is where "met serve" listens if nothing else is said.
+const localServer = "http://127.0.0.1:8888"
+
+// chatServer gives the URL to talk to: the one named, that of the model named, which is served until stop, or the default.
+func chatServer(cmd *cobra.Command, env environment, args []string) (url string, stop func(), err error) {
+	model := ""
+	switch {
+	case len(args) == 1 && isURL(args[0]):
+		return args[0], func() {}, nil
+	case len(args) == 1:
+		model = args[0]
+	case answers(cmd.Context(), localServer):
+		return localServer, func() {}, nil
+	default:
+		if model, err = defaultModel(cmd.InOrStdin(), cmd.ErrOrStderr(), env.hub.Cache); err != nil {
+			return "", nil, err
+		}
+	}
+	return serveForChat(cmd.Context(), env, model, cmd.ErrOrStderr())
+}
+
+// answers says whether a model can be talked to at a URL.
+func answers(ctx context.Context, url string) bool {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/health", nil)
+	if err != nil {
+		return false
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return false
+	}
+	resp.Body.Close()
+	return resp.StatusCode == http.StatusOK
 }
 
 // chatMessage is a turn of the conversation.
@@ -212,8 +245,8 @@ func responseError(resp *http.Response) error {
 	return diag.Errorf(diag.IO, "the server: %s", resp.Status)
 }
 
-// isTerminal says whether a person types there.
-func isTerminal(in io.Reader) bool {
-	f, ok := in.(*os.File)
+// isTerminal says whether a person types or reads there.
+func isTerminal(stream any) bool {
+	f, ok := stream.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))
 }

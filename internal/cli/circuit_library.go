@@ -125,21 +125,21 @@ func newCircuitVennCmd() *cobra.Command {
 	}
 }
 
-// findConfig reads the config of a file, of a folder, or one that is known by name.
+// findConfig reads the config of a file, of a folder, of the built-in model, or one that is known by name.
 func findConfig(name string) (*modelconf.Config, error) {
 	st, err := os.Stat(name)
 	switch {
+	case name == demo || err == nil && st.IsDir():
+		files, err := readSide(name)
+		if err != nil {
+			return nil, err
+		}
+		return modelconf.Read(files.Side)
 	case err != nil:
 		m, err := circuit.Known(kernels.FS, name)
 		return m.Config, err
 	case strings.HasSuffix(name, ".json"):
 		return readConfig(name)
-	case st.IsDir():
-		files, err := weights.Side(name)
-		if err != nil {
-			return nil, err
-		}
-		return modelconf.Read(files.Side)
 	}
 	store, files, err := weights.Open(name, weights.Options{})
 	if err != nil {

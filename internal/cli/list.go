@@ -5,9 +5,7 @@ package cli
 import (
 	"fmt"
 	"os"
-	"path/filepath"
-	"strings"
-	"text/tabwriter"
+	"slices"
 
 	"github.com/spf13/cobra"
 )
@@ -16,24 +14,19 @@ import (
 func newListCmd(env environment) *cobra.Command {
 	var cacheDir string
 	cmd := &cobra.Command{
-		Use: "list", Short: "List the models in the cache", Args: cobra.NoArgs,
+		Use: "list", Short: "List the model in the binary and those in the cache", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if cacheDir == "" {
 				cacheDir = env.hub.Cache
 			}
-			repos, err := filepath.Glob(filepath.Join(cacheDir, "models--*"))
+			list, err := choices(cacheDir)
 			if err != nil {
 				return err
 			}
-			w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
-			for _, dir := range repos {
-				id := strings.ReplaceAll(strings.TrimPrefix(filepath.Base(dir), "models--"), "--", "/")
-				fmt.Fprintf(w, "%s\t%s\n", id, byteCount(folderSize(filepath.Join(dir, "blobs"))))
-			}
-			if len(repos) == 0 {
+			if cached := slices.ContainsFunc(list, func(c choice) bool { return c.name != demo }); !cached {
 				fmt.Fprintf(cmd.ErrOrStderr(), "no models in %s; `met serve <id>` downloads one\n", cacheDir)
 			}
-			return w.Flush()
+			return printChoices(cmd.OutOrStdout(), list, false)
 		},
 	}
 	cmd.Flags().StringVar(&cacheDir, "cache-dir", "", "Hugging Face cache (default: HF_HUB_CACHE, HF_HOME/hub, ~/.cache/huggingface/hub)")

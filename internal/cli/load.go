@@ -53,7 +53,7 @@ func openAs(path, format string, with ...string) (*checkpoint, error) {
 
 // openDummy invents weights for a configuration: bfloat16, or quantised as it says.
 func openDummy(path string, with ...string) (*checkpoint, error) {
-	files, err := weights.Side(strings.TrimSuffix(path, "config.json"))
+	files, err := readSide(strings.TrimSuffix(path, "config.json"))
 	if err != nil {
 		return nil, err
 	}
@@ -97,13 +97,13 @@ func dummyStore(in *circuit.Instance, q *modelconf.Quant) (weights.Store, error)
 	return weights.Quantised(s, q)
 }
 
-// openCheckpoint opens a folder or a .gguf file and instantiates its circuit, to be served with parts beside the decoder.
+// openCheckpoint opens a folder, a .gguf file or the built-in model and instantiates its circuit, to be served with parts beside the decoder.
 func openCheckpoint(path string, with ...string) (_ *checkpoint, err error) {
 	c := &checkpoint{}
 	if c.library, err = circuit.LoadLibrary(kernels.FS); err != nil {
 		return nil, err
 	}
-	if c.store, c.files, err = weights.Open(path, weights.Options{}); err != nil {
+	if c.store, c.files, err = openWeights(path); err != nil {
 		return nil, err
 	}
 	defer func() {

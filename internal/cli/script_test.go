@@ -4,6 +4,7 @@ package cli
 
 import (
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -37,7 +38,7 @@ func TestMain(m *testing.M) {
 //	signal NAME                 send SIGTERM or SIGINT to the programs in the background
 //	standin VAR                 start a chat server that echoes, and set a variable to its URL
 //
-// PORT is a port that was free when the story began.
+// The condition demo holds where the binary carries the demo model. PORT is a port that was free when the story began.
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:                 filepath.Join("..", "..", "testdata", "script"),
@@ -53,6 +54,12 @@ func TestScripts(t *testing.T) {
 			port, err := freePort()
 			env.Setenv("PORT", port)
 			return err
+		},
+		Condition: func(name string) (bool, error) {
+			if name != "demo" {
+				return false, fmt.Errorf("no condition %q", name)
+			}
+			return demoBytes() > 0, nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"checkpoint": unpackCheckpoint, "replace": replace, "truncate": truncate, "exits": exits, "picture": picture, "embed": embed,

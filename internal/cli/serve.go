@@ -3,6 +3,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -82,23 +83,28 @@ func (f *serveFlags) add(fs *pflag.FlagSet, env environment) {
 func newServeCmd(env environment) *cobra.Command {
 	var f serveFlags
 	cmd := &cobra.Command{
-		Use:   "serve <id | path | file.gguf>",
+		Use:   "serve [demo | id | path | file.gguf]",
 		Short: "Serve a model over HTTP",
 		Long: `Serves a model over OpenAI-compatible HTTP: a Hugging Face id (downloaded on the first use), a checkpoint folder, or a
-GGUF file. Prints "Listening on http://…" when it answers.`,
+GGUF file. Without a model, on a terminal, it asks for one of those in the cache if there are any; else it serves "demo",
+the model inside this binary. Prints "Listening on http://…" when it answers.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			name := f.modelFromPath
+			name := asPath(f.modelFromPath)
 			switch {
 			case len(args) == 1 && name != "":
 				return diag.Errorf(diag.Invalid, "both a model (%s) and --model-from-path are given", args[0]).For("model-from-path")
 			case len(args) == 1:
 				name = args[0]
-			case name == "":
-				return diag.Errorf(diag.Invalid, "no model: give an id, a folder or a .gguf file; `met list` shows what is in the cache").For("model")
 			}
 			if err := f.check(cmd.Flags()); err != nil {
 				return err
+			}
+			if name == "" {
+				var err error
+				if name, err = defaultModel(cmd.InOrStdin(), cmd.ErrOrStderr(), cmp.Or(f.cacheDir, env.hub.Cache)); err != nil {
+					return err
+				}
 			}
 			out := cmd.OutOrStdout()
 			s := &serving{flags: f, env: env, model: name, log: cmd.ErrOrStderr(), ready: func(url string) { fmt.Fprintln(out, "Listening on", url) }}

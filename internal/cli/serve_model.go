@@ -92,10 +92,10 @@ func (s *serving) load(ctx context.Context, dev gpu.Device) (*server.Model, erro
 	}, nil
 }
 
-// resolve gives the model's path: itself if it is one, else that of the hub's cache.
+// resolve gives the model's path: itself if it is one or the built-in model, else that of the hub's cache.
 func (s *serving) resolve(ctx context.Context, bars *progress) (string, error) {
 	switch _, err := os.Stat(s.model); {
-	case err == nil:
+	case err == nil || s.model == demo:
 		return s.model, nil
 	case s.flags.modelFromPath != "":
 		return "", diag.Errorf(diag.NotFound, "--model-from-path %s cannot be read", s.model).For("model-from-path").Because(err)

@@ -14,28 +14,35 @@ import (
 // file is an open checkpoint file, mapped or not.
 type file struct {
 	name   string // as messages show it
-	f      *os.File
+	f      readerAt
 	size   int64
 	mapped []byte // nil if not mapped
 }
 
-// openFile opens path. A mapping that fails is no error: the file is then read.
-func openFile(path, name string, mmap bool) (*file, error) {
-	f, err := os.Open(path)
+// readerAt is a file that is read at any place.
+type readerAt interface {
+	fs.File
+	io.ReaderAt
+}
+
+// openFile opens a file of fsys. A mapping that fails is no error: the file is then read.
+func openFile(fsys fs.FS, name string, mmap bool) (*file, error) {
+	f, err := fsys.Open(name)
 	if err != nil {
 		return nil, osError(name, err)
 	}
 	st, err := f.Stat()
-	if err == nil && !st.Mode().IsRegular() {
+	at, ok := f.(readerAt)
+	if err == nil && (!ok || !st.Mode().IsRegular()) {
 		err = errors.New("not a regular file")
 	}
 	if err != nil {
 		f.Close()
 		return nil, osError(name, err)
 	}
-	o := &file{name: name, f: f, size: st.Size()}
-	if mmap && o.size > 0 && int64(int(o.size)) == o.size {
-		o.mapped, _ = mapFile(f, int(o.size))
+	o := &file{name: name, f: at, size: st.Size()}
+	if file, ok := f.(*os.File); ok && mmap && o.size > 0 && int64(int(o.size)) == o.size {
+		o.mapped, _ = mapFile(file, int(o.size))
 	}
 	return o, nil
 }

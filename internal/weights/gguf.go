@@ -87,7 +87,7 @@ func openGGUF(path string, o Options) (_ Store, _ *Files, err error) {
 	var stored []gguf.Tensor
 	home := map[string]*file{} // stored tensor → file
 	for i, part := range parts {
-		f, err := openFile(part, filepath.Base(part), o.Mmap)
+		f, err := openFile(folder(filepath.Dir(part)), filepath.Base(part), o.Mmap)
 		if err != nil {
 			return nil, nil, err
 		}

@@ -3,6 +3,8 @@
 package weights
 
 import (
+	"cmp"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -67,18 +69,32 @@ func Open(path string, o Options) (Store, *Files, error) {
 			return nil, nil, diag.Errorf(diag.Unsupported, "neither a directory nor a .safetensors or .gguf file").At(diag.Pos{File: path})
 		}
 	}
-	files := &Files{Path: path}
-	if files.Side, err = readSide(dir); err != nil {
+	return openFolder(folder(dir), path, single, o)
+}
+
+// OpenFS is Open of the directory with *.safetensors that fsys is; errors call it name. Its files must be io.ReaderAt, as
+// those of embed.FS are; what they hold is read where it lies.
+func OpenFS(fsys fs.FS, name string) (Store, *Files, error) {
+	return openFolder(fsys, name, "", Options{})
+}
+
+// folder is a directory of the operating system.
+func folder(dir string) fs.FS { return os.DirFS(cmp.Or(dir, ".")) }
+
+// openFolder opens a directory's checkpoint, or that of the one file that is named.
+func openFolder(fsys fs.FS, path, single string, o Options) (Store, *Files, error) {
+	files, err := SideFS(fsys, path)
+	if err != nil {
 		return nil, nil, err
 	}
 	var index *safetensors.Index
 	shards := []string{single}
 	if single == "" {
-		if shards, index, err = findShards(dir); err != nil {
+		if shards, index, err = findShards(fsys, path); err != nil {
 			return nil, nil, err
 		}
 	}
-	store, err := openShards(dir, shards, index, o)
+	store, err := openShards(fsys, shards, index, o)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -86,48 +102,38 @@ func Open(path string, o Options) (Store, *Files, error) {
 }
 
 // Side reads what stands beside the tensors of a checkpoint directory, which need not be there.
-func Side(dir string) (*Files, error) {
-	side, err := readSide(dir)
-	return &Files{Path: dir, Side: side}, err
-}
+func Side(dir string) (*Files, error) { return SideFS(folder(dir), dir) }
 
-// readSide reads the side files that dir has.
-func readSide(dir string) (map[string][]byte, error) {
-	side := map[string][]byte{}
+// SideFS is Side of the directory that fsys is; errors call it name.
+func SideFS(fsys fs.FS, name string) (*Files, error) {
+	files := &Files{Path: name, Side: map[string][]byte{}}
 	for _, pattern := range sideFiles {
-		found, err := filepath.Glob(filepath.Join(escapeGlob(dir), pattern))
+		found, err := fs.Glob(fsys, pattern)
 		if err != nil {
-			return nil, osError(dir, err)
+			return nil, osError(name, err)
 		}
-		for _, p := range found {
-			name, _ := filepath.Rel(dir, p)
-			name = filepath.ToSlash(name)
-			st, err := os.Stat(p)
+		for _, file := range found {
+			st, err := fs.Stat(fsys, file)
 			if err != nil {
-				return nil, osError(name, err)
+				return nil, osError(file, err)
 			}
 			if st.Size() > maxSide {
-				return nil, diag.Errorf(diag.Format, "%d bytes are too many for this file", st.Size()).At(diag.Pos{File: name})
+				return nil, diag.Errorf(diag.Format, "%d bytes are too many for this file", st.Size()).At(diag.Pos{File: file})
 			}
-			if side[name], err = os.ReadFile(p); err != nil {
-				return nil, osError(name, err)
+			if files.Side[file], err = fs.ReadFile(fsys, file); err != nil {
+				return nil, osError(file, err)
 			}
 		}
 	}
-	return side, nil
-}
-
-// escapeGlob makes Glob take dir literally.
-func escapeGlob(dir string) string {
-	return strings.NewReplacer(`*`, `\*`, `?`, `\?`, `[`, `\[`, `\`, `\\`).Replace(dir)
+	return files, nil
 }
 
 // shardName is the name of one of several shards: prefix, number, count.
 var shardName = regexp.MustCompile(`^(.*)-(\d{5})-of-(\d{5})\.safetensors$`)
 
-// findShards decides which files of dir make the checkpoint, and gives the index if it has one.
-func findShards(dir string) ([]string, *safetensors.Index, error) {
-	entries, err := os.ReadDir(dir)
+// findShards decides which files of fsys, which errors call dir, make the checkpoint, and gives the index if it has one.
+func findShards(fsys fs.FS, dir string) ([]string, *safetensors.Index, error) {
+	entries, err := fs.ReadDir(fsys, ".")
 	if err != nil {
 		return nil, nil, osError(dir, err)
 	}
@@ -145,7 +151,7 @@ func findShards(dir string) ([]string, *safetensors.Index, error) {
 		indices = indices[i : i+1]
 	}
 	if len(indices) == 1 {
-		data, err := os.ReadFile(filepath.Join(dir, indices[0]))
+		data, err := fs.ReadFile(fsys, indices[0])
 		if err != nil {
 			return nil, nil, osError(indices[0], err)
 		}
@@ -189,7 +195,7 @@ func complete(shards []string) error {
 
 // openShards opens the shards and joins their tensors. With an index, each tensor comes from the shard that it names;
 // tensors that it does not name are taken too.
-func openShards(dir string, shards []string, index *safetensors.Index, o Options) (_ Store, err error) {
+func openShards(fsys fs.FS, shards []string, index *safetensors.Index, o Options) (_ Store, err error) {
 	var files []*file
 	defer func() {
 		if err != nil {
@@ -199,7 +205,7 @@ func openShards(dir string, shards []string, index *safetensors.Index, o Options
 	var sources []source
 	from := map[string]string{} // tensor → shard
 	for _, shard := range shards {
-		f, err := openFile(filepath.Join(dir, shard), shard, o.Mmap)
+		f, err := openFile(fsys, shard, o.Mmap)
 		if err != nil {
 			return nil, err
 		}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/fstest"
 
 	"github.com/metrale/metrale/internal/diag"
 	"github.com/metrale/metrale/internal/tensor"
@@ -106,6 +107,42 @@ func TestOpenBringsSideFiles(t *testing.T) {
 		if len(f.Side) != 3 || string(f.Side["additional_chat_templates/tool.jinja"]) != "y" {
 			t.Errorf("%v", f.Side)
 		}
+	}
+}
+
+// TestOpenFS: a directory that is no folder, as an embedded one, reads as the same folder does, and its faults name it.
+func TestOpenFS(t *testing.T) {
+	d := dir(t, map[string]any{
+		"config.json": "{}", "additional_chat_templates/tool.jinja": "t", "other.txt": "o",
+		"x.safetensors": tensors{u8("a", 9, 2)}, "y.safetensors": tensors{u8("b", 1, 300)},
+	})
+	memory := fstest.MapFS{}
+	for _, name := range []string{"config.json", "additional_chat_templates/tool.jinja", "other.txt", "x.safetensors", "y.safetensors"} {
+		data, err := os.ReadFile(filepath.Join(d, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		memory[name] = &fstest.MapFile{Data: data}
+	}
+	s, files, err := OpenFS(memory, "inside")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if len(files.Side) != 2 || string(files.Side["additional_chat_templates/tool.jinja"]) != "t" || files.Path != "inside" {
+		t.Errorf("beside the tensors are %q of %s", files.Side, files.Path)
+	}
+	got := make([]byte, 3)
+	if err := s.Read("b", 297, got); err != nil || !bytes.Equal(got, []byte{42, 43, 44}) || s.TotalBytes() != 302 {
+		t.Errorf("b ends with %v of %d bytes in all, %v", got, s.TotalBytes(), err)
+	}
+	if _, ok := s.Bytes("b"); ok {
+		t.Error("a view of what is not mapped")
+	}
+	delete(memory, "x.safetensors")
+	delete(memory, "y.safetensors")
+	if _, _, err := OpenFS(memory, "inside"); !diag.Is(err, diag.NotFound) || !strings.Contains(err.Error(), "inside") {
+		t.Errorf("without tensors: %v", err)
 	}
 }
 
