@@ -15,7 +15,7 @@ for archive in "$root"/testdata/tiny/*.tar.gz "$root"/testdata/tiny/quantised/*.
   name=$(basename "$archive" .tar.gz)
   rm -rf "$work/model"
   mkdir "$work/model"
-  tar xzf "$archive" -C "$work/model"
+  python3 "$root/tools/tiny/pack.py" --unpack "$archive" "$work/model"
   rm -f "$work/model/ref.safetensors"
   status=0
   "$met" circuit diff "$work/model" --device cuda --cuda-library "$library" --cuda-modules "$modules" --summary >"$work/diff" 2>&1 || status=$?

@@ -1,9 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """Packs reference checkpoints into testdata/tiny: pack.py FIXTURES FAMILY…, or into FOLDER of it: pack.py --into FOLDER FIXTURES FAMILY…
+Unpacks one: pack.py --unpack ARCHIVE FOLDER.
 
 Each family becomes FAMILY.tar.gz with config.json, the weights, the tokenizer and ref.safetensors (transformers' float32 logits).
 Quantised ones (quantise.py) go into the folder quantised.
+Numbers lie by planes, since only their high bytes compress: of a safetensors file NAME.planes2 (weights) or NAME.planes4 (logits) holds
+
+    length and header | byte 0 of every 2 (4) bytes | byte 1 of every 2 (4) | … | the bytes that are left
+
 Of the reference, hidden states and greedy logits stay out: no test reads them. The archives are reproducible: no names, no times.
 """
 import gzip, io, json, os, struct, sys, tarfile
@@ -28,6 +33,33 @@ def trim(data):
     return struct.pack('<Q', len(text)) + text + kept
 
 
+def planes(data, width):
+    """The bytes after a safetensors header, plane by plane."""
+    head = 8 + struct.unpack('<Q', data[:8])[0]
+    body, whole = data[head:], (len(data) - head) // width * width
+    return data[:head] + b''.join(body[i:whole:width] for i in range(width)) + body[whole:]
+
+
+def joined(data, width):
+    """Undoes planes."""
+    head = 8 + struct.unpack('<Q', data[:8])[0]
+    body, n = bytearray(data[head:]), (len(data) - head) // width
+    for i in range(width):
+        body[i:n * width:width] = data[head + i * n:head + (i + 1) * n]
+    return data[:head] + bytes(body)
+
+
+def unpack(archive, folder):
+    with tarfile.open(archive) as tar:
+        for info in tar:
+            name, data = info.name, tar.extractfile(info).read()
+            stem, _, width = name.rpartition('.planes')
+            if stem:
+                name, data = stem, joined(data, int(width))
+            with open(os.path.join(folder, os.path.basename(name)), 'wb') as f:
+                f.write(data)
+
+
 def main(folder, fixtures, families):
     out = os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', '..', 'testdata', 'tiny', folder)
     os.makedirs(out, exist_ok=True)
@@ -40,6 +72,9 @@ def main(folder, fixtures, families):
                     data = open(path, 'rb').read()
                     if name == 'ref.safetensors':
                         data = trim(data)
+                    if name.endswith('.safetensors'):
+                        width = 4 if name == 'ref.safetensors' else 2
+                        name, data = f'{name}.planes{width}', planes(data, width)
                     info = tarfile.TarInfo(name)
                     info.size, info.mode = len(data), 0o644
                     tar.addfile(info, io.BytesIO(data))
@@ -48,6 +83,9 @@ def main(folder, fixtures, families):
 
 
 folder = ''
+if sys.argv[1] == '--unpack':
+    unpack(*sys.argv[2:])
+    sys.exit()
 if sys.argv[1] == '--into':
     folder = sys.argv[2]
     del sys.argv[1:3]
