@@ -149,6 +149,7 @@ func stories() map[string][]*story {
 		add(convStory(70, k, "silu", k == 4, [][]int{{3, 1, 6}, {1, 1, 1}, {2, 5, 0}}))
 	}
 	add(convStory(300, 4, "none", false, [][]int{{1}, {9}}))
+	add(convStory(132, 4, "silu", true, [][]int{{33, 1, 17}, {16, 2, 48}})) // several blocks of a sequence
 	for _, c := range []struct{ kh, vh, kd, vd int }{{1, 2, 16, 16}, {2, 4, 128, 128}, {1, 1, 48, 40}, {2, 2, 192, 64}, {1, 3, 256, 33}} {
 		add(deltaStory(c.kh, c.vh, c.kd, c.vd, 1, [][]int{{5, 1}, {1, 3}}))
 		add(deltaStory(c.kh, c.vh, c.kd, c.vd, c.kd, [][]int{{5, 1}, {1, 3}}))

@@ -3,38 +3,92 @@
 //
 //	[slots] [K-1] [C]
 //
-// A thread has a channel of one sequence, and takes the sequence's rows in order. Grid: C/128, seqs.
+// A warp has 128 channels of 8 rows of a sequence and loads them, and the K-1 rows before, at once; a block two warps, one behind
+// the other. The warp of a sequence's first rows reads its state, and writes what comes after its last: no other needs it.
+// Grid: C/128, rows/16 + seqs.
 
 #include "copy/vector.cuh"
 #include "epilogue/act.cuh"
 #include "step.cuh"
 
+namespace {
+
+constexpr int kRows = 8, kWarps = 2, kTile = kRows * kWarps;
+
+// quad loads channels c to c+3 of a row of C, of which there may be fewer.
+__device__ __forceinline__ vec<float, 4> quad(const float* row, int c, int C) {
+  return C % 4 == 0 ? load<4>(row + c) : load_some<4>(row + c, C - c);
+}
+__device__ __forceinline__ void put(float* row, int c, int C, const vec<float, 4>& v) {
+  if (C % 4 == 0) return store(row + c, v);
+#pragma unroll
+  for (int e = 0; e < 4; e++)
+    if (c + e < C) row[c + e] = v.at[e];
+}
+
 template <int K, class Act>
 __device__ __forceinline__ void convolve(const int32_t* seqs, const float* __restrict__ x, const float* __restrict__ w, const float* __restrict__ bias, float* __restrict__ state,
                                          const int32_t* __restrict__ cu_rows, const int32_t* __restrict__ state_slot,
                                          const int32_t* __restrict__ fresh, float* __restrict__ y, int C) {
-  const int seq = blockIdx.y, c = blockIdx.x * blockDim.x + threadIdx.x;
-  if (seq >= *seqs || c >= C) return;
-  float taps[K], in[K];  // the last tap meets the newest input
-  const float b = bias ? bias[c] : 0.0f;
-  state += int64_t(state_slot[seq]) * (K - 1) * C + c;
+  const int c = (blockIdx.x * 32 + threadIdx.x % 32) * 4, place = blockIdx.y;
+  if (c >= C) return;
+  // Sequence i has places from cu_rows[i]/16 + i on, which are enough for its rows, and one at least.
+  int seq = 0, high = *seqs - 1;
+  while (seq < high) {
+    const int mid = (seq + high + 1) / 2;
+    if (cu_rows[mid] / kTile + mid <= place) seq = mid;
+    else high = mid - 1;
+  }
+  const int from = cu_rows[seq], n = cu_rows[seq + 1] - from;
+  const int first = (place - from / kTile - seq) * kTile + threadIdx.x / 32 * kRows;  // of the sequence's n rows
+  if (first > 0 && first >= n) return;
+  x += int64_t(from) * C;
+  y += int64_t(from) * C;
+
+  vec<float, 4> in[K - 1 + kRows];  // from row first-(K-1) on
 #pragma unroll
-  for (int j = 0; j < K; j++) taps[j] = w[c * K + j];
+  for (int i = 0; i < K - 1 + kRows; i++) {
+    const int row = first - (K - 1) + i;
+    in[i] = row >= 0 && row < n ? quad(x + int64_t(row) * C, c, C) : vec<float, 4>{};
+  }
+  if (first == 0) {
+    float* home = state + int64_t(state_slot[seq]) * (K - 1) * C;
+    if (!fresh[seq])
 #pragma unroll
-  for (int j = 1; j < K; j++) in[j] = fresh[seq] ? 0.0f : state[(j - 1) * C];
-#pragma unroll 8
-  for (int row = cu_rows[seq]; row < cu_rows[seq + 1]; row++) {
+      for (int j = 0; j < K - 1; j++) in[j] = quad(home + j * C, c, C);
 #pragma unroll
-    for (int j = 1; j < K; j++) in[j - 1] = in[j];
-    in[K - 1] = x[int64_t(row) * C + c];
-    float s = taps[0] * in[0];
+    for (int j = 0; j < K - 1; j++) {
+      const int row = n - (K - 1) + j;
+      vec<float, 4> last = {};
+      if (row >= 0) last = quad(x + int64_t(row) * C, c, C);
 #pragma unroll
-    for (int j = 1; j < K; j++) s = fmaf(taps[j], in[j], s);
-    y[int64_t(row) * C + c] = Act::of(s + b);
+      for (int i = 0; i < K - 1; i++)
+        if (row + K - 1 == i) last = in[i];
+      put(home + j * C, c, C, last);
+    }
+  }
+  float taps[4][K], b[4];  // the last tap meets the newest input
+#pragma unroll
+  for (int e = 0; e < 4; e++) {
+    b[e] = bias && c + e < C ? bias[c + e] : 0.0f;
+#pragma unroll
+    for (int j = 0; j < K; j++) taps[e][j] = c + e < C ? w[(c + e) * K + j] : 0.0f;
   }
 #pragma unroll
-  for (int j = 1; j < K; j++) state[(j - 1) * C] = in[j];
+  for (int i = 0; i < kRows; i++) {
+    vec<float, 4> out;
+#pragma unroll
+    for (int e = 0; e < 4; e++) {
+      float s = taps[e][0] * in[i].at[e];
+#pragma unroll
+      for (int j = 1; j < K; j++) s = fmaf(taps[e][j], in[i + j].at[e], s);
+      out.at[e] = Act::of(s + b[e]);
+    }
+    if (first + i < n) put(y + int64_t(first + i) * C, c, C, out);
+  }
 }
+
+}  // namespace
 
 #define CONV(ACT, K)                                                                                        \
   extern "C" __global__ void conv_##ACT##_##K(const int32_t* __restrict__ seqs,       /* [1] of this step */ \
