@@ -3,59 +3,19 @@
 package engine
 
 import (
-	"flag"
-	"io/fs"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"testing"
 
 	"github.com/metrale/metrale/internal/exec"
 	"github.com/metrale/metrale/internal/fixture"
 	"github.com/metrale/metrale/internal/gpu"
-	"github.com/metrale/metrale/internal/gpu/cuda"
-	"github.com/metrale/metrale/internal/kernel"
+	"github.com/metrale/metrale/internal/gpu/cudatest"
 	"github.com/metrale/metrale/internal/seq"
 	"github.com/metrale/metrale/kernels"
 )
 
-// The test of this file runs wherever a driver is; without a GPU (tools/cudahost):
-//
-//	go test ./internal/engine -args -cuda-library libcuda_host.so -modules bin/hopper
-var (
-	library = flag.String("cuda-library", "", "driver library instead of the system's")
-	modules = flag.String("modules", "", "folder of compiled modules instead of those in the binary")
-)
-
-// openCUDA opens the CUDA device or skips the test.
-func openCUDA(t *testing.T) gpu.Device {
-	t.Helper()
-	system, err := cuda.Query(*library)
-	if err != nil || len(system.Devices) == 0 {
-		t.Skip("there is no CUDA device (", err, ")")
-	}
-	tree, err := kernel.Load(kernels.FS)
-	if err != nil {
-		t.Fatal(err)
-	}
-	class := cuda.ClassOf(tree, system.Devices[0].Capability)
-	if class == nil {
-		t.Skip("no class is made for ", system.Devices[0].Name)
-	}
-	var code fs.FS
-	if *modules != "" {
-		code = os.DirFS(*modules)
-	} else if code, err = kernel.OpenCode(kernels.FS, tree.Targets[class.Name]); err != nil {
-		t.Skip("kernels are not run: ", err)
-	}
-	dev, err := cuda.Open(cuda.Options{Class: class, Modules: code, Library: *library})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return dev
-}
-
-// TestDrawingOnTheDeviceChangesNoToken: tokens and bits of log-probabilities are those that the host draws from the device's logits,
+// TestDrawingOnTheDeviceChangesNoToken (package cudatest says on which device): tokens and bits of log-probabilities are those that the host draws from the device's logits,
 // when they are awaited and when they come a step late, with batches that change, in chunks, and preempted; greedy ones are those
 // of the CPU.
 func TestDrawingOnTheDeviceChangesNoToken(t *testing.T) {
@@ -98,11 +58,11 @@ func TestDrawingOnTheDeviceChangesNoToken(t *testing.T) {
 				}
 				return answers, e.Metrics().Preemptions.Load()
 			}
-			run(openCUDA(t), Options{}, 4, false, nil) // learn the vocabulary
+			run(cudatest.Open(t, kernels.FS).Device, Options{}, 4, false, nil) // learn the vocabulary
 			requests := deviceTraffic(vocab)
-			want, _ := run(openCUDA(t), Options{}, 40, false, requests)
+			want, _ := run(cudatest.Open(t, kernels.FS).Device, Options{}, 40, false, requests)
 			for _, w := range c.ways {
-				got, preempted := run(openCUDA(t), w.o, w.pages, true, requests)
+				got, preempted := run(cudatest.Open(t, kernels.FS).Device, w.o, w.pages, true, requests)
 				if (w.pages == 4) != (preempted > 0) {
 					t.Errorf("%s: %d preemptions", w.name, preempted)
 				}

@@ -13,12 +13,14 @@ import (
 
 	"github.com/metrale/metrale/internal/gpu"
 	"github.com/metrale/metrale/internal/gpu/cuda"
+	"github.com/metrale/metrale/internal/gpu/cudatest"
 	"github.com/metrale/metrale/internal/plan"
 	"github.com/metrale/metrale/internal/sample"
 	"github.com/metrale/metrale/internal/seq"
 	"github.com/metrale/metrale/internal/tensor"
 	"github.com/metrale/metrale/internal/weights"
 	"github.com/metrale/metrale/internal/weights/safetensors"
+	"github.com/metrale/metrale/kernels"
 )
 
 // lookup is a model whose logits are the row of a table that the token names.
@@ -173,7 +175,7 @@ func sit(t *testing.T, r *rand.Rand, m *Model, at, vocab int) *place {
 // TestTheDeviceDrawsWhatTheHostDraws runs random policies over rows of many kinds, of vocabularies of many sizes, for several
 // steps each, so that counts of penalties go on: the token, the error, the logit and the log-probabilities are the host's.
 func TestTheDeviceDrawsWhatTheHostDraws(t *testing.T) {
-	dev := openCUDA(t)
+	dev := cudatest.Open(t, kernels.FS).Device
 	const batch = 6
 	for i, c := range []struct{ vocab, width, steps int }{
 		{1, 1, 3}, {7, 7, 40}, {33, 40, 60}, {300, 301, 60}, {4096, 4096, 30}, {4100, 4104, 30}, {20_000, 20_003, 12}, {70_000, 70_016, 5},
@@ -279,7 +281,7 @@ func sameDraw(scratch *sample.Scratch, l []float32, d *Draw, mask []uint32, p *p
 
 // BenchmarkSampler is what the sampler's launches take on the device, replayed back to back, over logits like a model's.
 func BenchmarkSampler(b *testing.B) {
-	dev := openCUDA(b)
+	dev := cudatest.Open(b, kernels.FS).Device
 	for _, vocab := range []int{32_000, 151_936, 262_144} {
 		r := rand.New(rand.NewPCG(3, 4))
 		table := make([][]float32, 1)

@@ -17,18 +17,19 @@ import (
 	"github.com/metrale/metrale/internal/diag"
 	"github.com/metrale/metrale/internal/gpu"
 	"github.com/metrale/metrale/internal/gpu/cuda"
+	"github.com/metrale/metrale/internal/gpu/cudatest"
 	"github.com/metrale/metrale/internal/plan"
 	"github.com/metrale/metrale/internal/tensor"
+	"github.com/metrale/metrale/kernels"
 )
 
 // faulty makes TestAFaultLosesTheDevice be the process that faults.
 var faulty = flag.Bool("fault", false, "make a kernel read where no memory is (ends the device for this process)")
 
-// open is the device of machines, as what it is.
+// open is the device, or skips the test.
 func open(t *testing.T) *cuda.Device {
 	t.Helper()
-	m, _ := machines(t)
-	return m.dev.(*cuda.Device)
+	return cudatest.Open(t, kernels.FS).Device
 }
 
 func words(values ...int32) []byte {
@@ -240,15 +241,12 @@ func TestStagesOnTheDevice(t *testing.T) {
 // TestAFaultLosesTheDevice: a kernel that reads where nothing is ends the device, not the process; later calls say so.
 func TestAFaultLosesTheDevice(t *testing.T) {
 	d := open(t)
-	if *library != "" {
+	if cudatest.OnHost() {
 		t.Skip("a fault is not made: the host's memory is the device's")
 	}
 	if !*faulty {
 		d.Close()
-		cmd := exec.Command(os.Args[0], "-test.run", "^TestAFaultLosesTheDevice$", "-fault")
-		if *modules != "" {
-			cmd.Args = append(cmd.Args, "-modules", *modules)
-		}
+		cmd := exec.Command(os.Args[0], append(cudatest.Args(), "-test.run", "^TestAFaultLosesTheDevice$", "-fault")...)
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Errorf("%v: %s", err, out)
 		}

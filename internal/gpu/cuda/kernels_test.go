@@ -37,24 +37,25 @@ func TestKernels(t *testing.T) {
 			if k.Tolerance == nil {
 				t.Fatal("it states no tolerance")
 			}
-			ran, worst := 0, 0.0
-			for _, s := range all[k.Reference] {
-				if !gpu.plays(s, k) {
-					continue
-				}
-				if wants[s] == nil {
-					wants[s] = ref.run(t, s, nil)
-				}
-				got := gpu.run(t, s, k)
-				for i, p := range s.steps {
-					worst = max(worst, compare(t, s, p, gpu.kernelOf(p, k).Tolerance, got[i], wants[s][i]))
-				}
-				ran++
-			}
-			if ran == 0 {
+			list, worst := gpu.fitting(all[k.Reference], k), 0.0
+			if len(list) == 0 {
 				t.Error("no story fits it")
 			}
-			fmt.Fprintf(&table, "%-24s %3d stories, worst error %.2f of the tolerance\n", name, ran, worst)
+			if testing.Short() {
+				list = brief(list)
+			}
+			for _, s := range list {
+				t.Run(s.name, func(t *testing.T) {
+					if wants[s] == nil {
+						wants[s] = ref.run(t, s, nil)
+					}
+					got := gpu.run(t, s, k)
+					for i, p := range s.steps {
+						worst = max(worst, compare(t, s, p, gpu.kernelOf(p, k).Tolerance, got[i], wants[s][i]))
+					}
+				})
+			}
+			fmt.Fprintf(&table, "%-24s %3d stories, worst error %.2f of the tolerance\n", name, len(list), worst)
 		})
 	}
 	t.Logf("%s\n%s", gpu.dev.Info().Name, table.String())
@@ -99,6 +100,54 @@ func (m *machine) plays(s *story, k *kernel.Kernel) bool {
 		x := m.kernelOf(p, k)
 		return x == nil || refuses(x, p) != nil
 	})
+}
+
+// fitting are the stories that the kernel plays.
+func (m *machine) fitting(all []*story, k *kernel.Kernel) (out []*story) {
+	for _, s := range all {
+		if m.plays(s, k) {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// brief are the stories of -short, for tools that slow every access: the smallest of each mix of arguments, element types and
+// words, and the largest of up to 4 MiB.
+func brief(all []*story) (out []*story) {
+	all = slices.SortedStableFunc(slices.Values(all), func(a, b *story) int { return a.bytes() - b.bytes() })
+	seen := map[string]bool{}
+	var last *story
+	for _, s := range all {
+		mix := ""
+		for _, a := range s.steps[0].arrays {
+			mix += fmt.Sprint(a.param, a.dtype, " ")
+		}
+		for _, x := range s.steps[0].attrs {
+			mix += x.Str + " "
+		}
+		switch {
+		case !seen[mix]:
+			seen[mix] = true
+			out = append(out, s)
+		case s.bytes() <= 4<<20:
+			last = s
+		}
+	}
+	if last != nil {
+		out = append(out, last)
+	}
+	return out
+}
+
+// bytes are those of the story's arrays.
+func (s *story) bytes() (n int) {
+	for _, p := range s.steps {
+		for _, a := range p.arrays {
+			n += len(a.data)
+		}
+	}
+	return n
 }
 
 // compare gives the largest error as a share of the tolerance, and faults what is beyond.

@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"math"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"testing"
 
@@ -17,21 +16,15 @@ import (
 	"github.com/metrale/metrale/internal/gpu"
 	"github.com/metrale/metrale/internal/gpu/cpu"
 	"github.com/metrale/metrale/internal/gpu/cuda"
+	"github.com/metrale/metrale/internal/gpu/cudatest"
 	"github.com/metrale/metrale/internal/kernel"
 	"github.com/metrale/metrale/internal/plan"
 	"github.com/metrale/metrale/internal/tensor"
 	"github.com/metrale/metrale/kernels"
 )
 
-// The tests of kernels run wherever a driver is. To run them without a GPU, or elsewhere with other modules:
-//
-//	go test -c ./internal/gpu/cuda
-//	./cuda.test -test.run Kernels -cuda-library libcuda_host.so -modules bin/hopper
-var (
-	library = flag.String("cuda-library", "", "driver library instead of the system's")
-	modules = flag.String("modules", "", "folder of compiled modules instead of those in the binary")
-	large   = flag.Bool("large", false, "try kernels on the sizes of real models too")
-)
+// The tests of kernels run wherever a driver is, or without a GPU (package cudatest says how).
+var large = flag.Bool("large", false, "try kernels on the sizes of real models too")
 
 // machine is a device and the class whose kernels it runs.
 type machine struct {
@@ -43,35 +36,13 @@ type machine struct {
 // machines opens the CUDA device and the reference, or skips the test.
 func machines(t *testing.T) (gpu, ref machine) {
 	t.Helper()
-	system, err := cuda.Query(*library)
-	if err != nil || len(system.Devices) == 0 {
-		t.Skip("kernels are not run: no CUDA device (", err, ")")
-	}
-	tree, err := kernel.Load(kernels.FS)
-	if err != nil {
-		t.Fatal(err)
-	}
-	class := cuda.ClassOf(tree, system.Devices[0].Capability)
-	if class == nil {
-		t.Skip("kernels are not run: no class is made for ", system.Devices[0].Name)
-	}
-	var code fs.FS
-	if *modules != "" {
-		code = os.DirFS(*modules)
-	} else if code, err = kernel.OpenCode(kernels.FS, tree.Targets[class.Name]); err != nil {
-		t.Skip("kernels are not run: ", err)
-	}
-	dev, err := cuda.Open(cuda.Options{Class: class, Modules: code, Library: *library})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { dev.Close() })
+	d := cudatest.Open(t, kernels.FS)
 	host, err := cpu.Open(cpu.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { host.Close() })
-	return machine{dev, class, code}, machine{dev: host, class: tree.Classes["cpu"]}
+	return machine{d.Device, d.Class, d.Code}, machine{dev: host, class: d.Tree.Classes["cpu"]}
 }
 
 // story is launches that share states, with all that they need: what a plan would hand to a device.
