@@ -15,15 +15,17 @@ namespace {
 
 constexpr int kRows = 8, kWarps = 2, kTile = kRows * kWarps;
 
-// quad loads channels c to c+3 of a row of C, of which there may be fewer.
-__device__ __forceinline__ vec<float, 4> quad(const float* row, int c, int C) {
-  return C % 4 == 0 ? load<4>(row + c) : load_some<4>(row + c, C - c);
+// get loads channels c to c+3 of a row of C, of which there may be fewer; put stores them.
+__device__ __forceinline__ void get(float (&to)[4], const float* row, int c, int C) {
+  const vec<float, 4> v = C % 4 == 0 ? load<4>(row + c) : load_some<4>(row + c, C - c);
+#pragma unroll
+  for (int e = 0; e < 4; e++) to[e] = v.at[e];
 }
-__device__ __forceinline__ void put(float* row, int c, int C, const vec<float, 4>& v) {
-  if (C % 4 == 0) return store(row + c, v);
+__device__ __forceinline__ void put(float* row, int c, int C, const float (&v)[4]) {
+  if (C % 4 == 0) return store(row + c, vec<float, 4>{{v[0], v[1], v[2], v[3]}});
 #pragma unroll
   for (int e = 0; e < 4; e++)
-    if (c + e < C) row[c + e] = v.at[e];
+    if (c + e < C) row[c + e] = v[e];
 }
 
 template <int K, class Act>
@@ -45,25 +47,28 @@ __device__ __forceinline__ void convolve(const int32_t* seqs, const float* __res
   x += int64_t(from) * C;
   y += int64_t(from) * C;
 
-  vec<float, 4> in[K - 1 + kRows];  // from row first-(K-1) on
+  float in[K - 1 + kRows][4] = {};  // from row first-(K-1) on
 #pragma unroll
   for (int i = 0; i < K - 1 + kRows; i++) {
     const int row = first - (K - 1) + i;
-    in[i] = row >= 0 && row < n ? quad(x + int64_t(row) * C, c, C) : vec<float, 4>{};
+    if (row >= 0 && row < n) get(in[i], x + int64_t(row) * C, c, C);
   }
   if (first == 0) {
     float* home = state + int64_t(state_slot[seq]) * (K - 1) * C;
-    if (!fresh[seq])
+    if (!fresh[seq]) {
 #pragma unroll
-      for (int j = 0; j < K - 1; j++) in[j] = quad(home + j * C, c, C);
+      for (int j = 0; j < K - 1; j++) get(in[j], home + j * C, c, C);
+    }
 #pragma unroll
     for (int j = 0; j < K - 1; j++) {
       const int row = n - (K - 1) + j;
-      vec<float, 4> last = {};
-      if (row >= 0) last = quad(x + int64_t(row) * C, c, C);
+      float last[4] = {};
+      if (row >= 0) get(last, x + int64_t(row) * C, c, C);
 #pragma unroll
-      for (int i = 0; i < K - 1; i++)
-        if (row + K - 1 == i) last = in[i];
+      for (int i = j; i < K - 1; i++)  // of a sequence shorter than its state
+        if (n == i - j)
+#pragma unroll
+          for (int e = 0; e < 4; e++) last[e] = in[i][e];
       put(home + j * C, c, C, last);
     }
   }
@@ -76,13 +81,13 @@ __device__ __forceinline__ void convolve(const int32_t* seqs, const float* __res
   }
 #pragma unroll
   for (int i = 0; i < kRows; i++) {
-    vec<float, 4> out;
+    float out[4];
 #pragma unroll
     for (int e = 0; e < 4; e++) {
-      float s = taps[e][0] * in[i].at[e];
+      float s = taps[e][0] * in[i][e];
 #pragma unroll
-      for (int j = 1; j < K; j++) s = fmaf(taps[e][j], in[i + j].at[e], s);
-      out.at[e] = Act::of(s + b[e]);
+      for (int j = 1; j < K; j++) s = fmaf(taps[e][j], in[i + j][e], s);
+      out[e] = Act::of(s + b[e]);
     }
     if (first + i < n) put(y + int64_t(first + i) * C, c, C, out);
   }
