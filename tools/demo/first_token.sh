@@ -5,6 +5,7 @@
 # Clones into an empty folder, builds with empty build and module caches, serves the model in the binary, asks it once.
 set -euo pipefail
 repository=${1:-$(cd "$(dirname "$0")/../.." && pwd)}
+case $repository in /*) repository=file://$repository ;; esac # so that --depth holds
 work=$(mktemp -d)
 server=
 finish() {
@@ -23,7 +24,7 @@ report() { # NAME
   last=$(now)
 }
 
-git clone -q --depth 1 --single-branch "file://${repository#file://}" "$work/metrale" 2>/dev/null || git clone -q --depth 1 --single-branch "$repository" "$work/metrale"
+git clone -q --depth 1 "$repository" "$work/metrale"
 report clone
 cd "$work/metrale"
 export CGO_ENABLED=0 GOCACHE=$work/cache GOMODCACHE=$work/modules
@@ -33,6 +34,7 @@ go build -o met ./cmd/met
 report build
 
 port=${PORT:-18890}
+: >"$work/out"
 HF_HUB_OFFLINE=1 ./met serve --port "$port" </dev/null >"$work/out" 2>"$work/log" &
 server=$!
 until grep -q '^Listening' "$work/out"; do
