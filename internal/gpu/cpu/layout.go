@@ -23,7 +23,7 @@ var layouts = map[string]*layout{
 	"": {
 		name: "",
 		rows: 1,
-		size: storedSize,
+		size: gpu.StoredSize,
 		pack: func(dst []byte, d tensor.DType, _, k, row int64, src []byte) error {
 			copy(dst[row*d.Bytes(k):], src)
 			return nil
@@ -33,7 +33,7 @@ var layouts = map[string]*layout{
 		name: "f32",
 		rows: 1,
 		size: func(d tensor.DType, n, k int64) (int64, error) {
-			_, err := storedSize(d, n, k)
+			_, err := gpu.StoredSize(d, n, k)
 			return 4 * n * k, err
 		},
 		pack: func(dst []byte, d tensor.DType, _, k, row int64, src []byte) error {
@@ -52,14 +52,6 @@ var layouts = map[string]*layout{
 	},
 }
 
-// storedSize is the size of a matrix as the checkpoint has it.
-func storedSize(d tensor.DType, n, k int64) (int64, error) {
-	if elems, _ := d.Block(); k%int64(elems) != 0 {
-		return 0, diag.Errorf(diag.Unsupported, "rows of %d elements are no whole blocks of %v", k, d)
-	}
-	return n * d.Bytes(k), nil
-}
-
 // Layout gives a layout by name: "" as stored, "f32" row-major float32, "panel" as package linear packs.
 func (d *Device) Layout(name string) (gpu.Layout, error) {
 	l, ok := layouts[name]
@@ -67,20 +59,6 @@ func (d *Device) Layout(name string) (gpu.Layout, error) {
 		return nil, diag.Errorf(diag.Unsupported, "the cpu class has no weight layout %q", name)
 	}
 	return l, nil
-}
-
-// matrices reads a shape as count matrices [n, k]: up to two axes are one matrix, with more the leading one counts them.
-func matrices(s tensor.Shape) (count, n, k int64) {
-	last := len(s) - 1
-	switch last {
-	case -1:
-		return 1, 1, 1
-	case 0:
-		return 1, 1, s[0]
-	case 1:
-		return 1, s[0], s[1]
-	}
-	return s[0], s[1:last].Elems(), s[last]
 }
 
 // DType is float32 for "f32"; "panel" keeps the stored values.
@@ -96,31 +74,26 @@ func (l *layout) Rows() int64 { return l.rows }
 
 // Size is the packed size in bytes.
 func (l *layout) Size(d tensor.DType, shape tensor.Shape) (int64, error) {
-	count, n, k := matrices(shape)
+	count, n, k := gpu.Matrices(shape)
 	one, err := l.size(d, n, k)
 	return count * one, err
 }
 
 // Pack writes rows [row, row+rows) of matrix m.
 func (l *layout) Pack(dst gpu.Buffer, off int64, d tensor.DType, shape tensor.Shape, m, row, rows int64, src []byte) error {
-	count, n, k := matrices(shape)
-	one, err := l.size(d, n, k)
-	if err != nil {
-		return err
-	}
-	switch buf, ok := dst.(*buffer); {
-	case !ok || buf.data == nil:
+	buf, ok := dst.(*buffer)
+	if !ok || buf.data == nil {
 		return diag.Errorf(diag.Internal, "packing into memory of another device")
-	case off < 0 || off%alignment != 0 || off+count*one > buf.Size():
-		return diag.Errorf(diag.Internal, "packing %d bytes at %d of buffer %s of %d", count*one, off, buf.name, buf.Size())
-	case m < 0 || m >= count || row < 0 || rows < 0 || row+rows > n || row%l.rows != 0 || rows%l.rows != 0 && row+rows != n:
-		return diag.Errorf(diag.Internal, "packing rows %d to %d of matrix %d of a %v weight %v in layout %q", row, row+rows, m, d, shape, l.name)
-	case int64(len(src)) != rows*d.Bytes(k):
-		return diag.Errorf(diag.Internal, "%d bytes for %d rows of a %v weight %v", len(src), rows, d, shape)
+	}
+	to, err := gpu.PackTarget(l, dst, off, d, shape, m, row, rows, int64(len(src)))
+	switch {
+	case err != nil:
+		return err
+	case off%alignment != 0:
+		return diag.Errorf(diag.Internal, "packing at %d of buffer %s, which is not aligned", off, buf.name)
 	case rows == 0:
 		return nil
-	default:
-		buf.dense()
-		return l.pack(buf.data[off+m*one:off+(m+1)*one], d, n, k, row, src)
 	}
+	buf.dense()
+	return l.pack(buf.data[to.Off:to.Off+to.Size], d, to.N, to.K, row, src)
 }

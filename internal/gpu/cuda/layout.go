@@ -36,7 +36,7 @@ func storedLayout(name string) *layout {
 	return &layout{
 		name:  name,
 		dtype: func(d tensor.DType) tensor.DType { return d },
-		size:  storedSize,
+		size:  gpu.StoredSize,
 		pieces: func(d tensor.DType, _, k, row, rows int64) []piece {
 			return []piece{{row * d.Bytes(k), rows * d.Bytes(k)}}
 		},
@@ -59,7 +59,7 @@ func floatLayout(name string, kept ...tensor.DType) *layout {
 		name:  name,
 		dtype: seen,
 		size: func(d tensor.DType, n, k int64) (int64, error) {
-			_, err := storedSize(d, n, k)
+			_, err := gpu.StoredSize(d, n, k)
 			return n * seen(d).Bytes(k), err
 		},
 		pieces: func(d tensor.DType, _, k, row, rows int64) []piece {
@@ -75,15 +75,6 @@ func floatLayout(name string, kept ...tensor.DType) *layout {
 	}
 }
 
-// storedSize is the size of a matrix as the checkpoint has it.
-func storedSize(d tensor.DType, n, k int64) (int64, error) {
-	elems, bytes := d.Block()
-	if bytes == 0 || k%int64(elems) != 0 {
-		return 0, diag.Errorf(diag.Unsupported, "rows of %d elements are no whole blocks of %v", k, d)
-	}
-	return n * d.Bytes(k), nil
-}
-
 // Layout gives a layout by name.
 func (d *Device) Layout(name string) (gpu.Layout, error) {
 	l, ok := layouts[name]
@@ -91,20 +82,6 @@ func (d *Device) Layout(name string) (gpu.Layout, error) {
 		return nil, diag.Errorf(diag.Unsupported, "the CUDA classes have no weight layout %q", name)
 	}
 	return l, nil
-}
-
-// matrices reads a shape as count matrices [n, k]: up to two axes are one matrix, with more the leading one counts them.
-func matrices(s tensor.Shape) (count, n, k int64) {
-	last := len(s) - 1
-	switch last {
-	case -1:
-		return 1, 1, 1
-	case 0:
-		return 1, 1, s[0]
-	case 1:
-		return 1, s[0], s[1]
-	}
-	return s[0], s[1:last].Elems(), s[last]
 }
 
 // DType is the element type that kernels see.
@@ -115,7 +92,7 @@ func (l *layout) Rows() int64 { return 1 }
 
 // Size is the packed size in bytes.
 func (l *layout) Size(d tensor.DType, shape tensor.Shape) (int64, error) {
-	count, n, k := matrices(shape)
+	count, n, k := gpu.Matrices(shape)
 	one, err := l.size(d, n, k)
 	return count * one, err
 }
@@ -129,26 +106,18 @@ type rowsOf struct {
 }
 
 // target checks the arguments of Pack.
-func (l *layout) target(dst gpu.Buffer, off int64, d tensor.DType, shape tensor.Shape, m, row, rows, src int64) (t rowsOf, err error) {
-	count, n, k := matrices(shape)
-	one, err := l.size(d, n, k)
-	if err != nil {
-		return t, err
-	}
+func (l *layout) target(dst gpu.Buffer, off int64, d tensor.DType, shape tensor.Shape, m, row, rows, src int64) (rowsOf, error) {
 	b, ok := dst.(*buffer)
-	switch {
-	case !ok:
-		return t, diag.Errorf(diag.Internal, "packing into memory of another device")
-	case off < 0 || off+count*one > b.size:
-		return t, diag.Errorf(diag.Internal, "packing %d bytes at %d of buffer %s of %d", count*one, off, b.name, b.size)
-	case m < 0 || m >= count || row < 0 || rows < 0 || row+rows > n:
-		return t, diag.Errorf(diag.Internal, "packing rows %d to %d of matrix %d of a %v weight %v in layout %q", row, row+rows, m, d, shape, l.name)
-	case src != rows*d.Bytes(k):
-		return t, diag.Errorf(diag.Internal, "%d bytes for %d rows of a %v weight %v", src, rows, d, shape)
+	if !ok {
+		return rowsOf{}, diag.Errorf(diag.Internal, "packing into memory of another device")
 	}
-	t = rowsOf{dst: b, pieces: l.pieces(d, n, k, row, rows), k: k}
+	to, err := gpu.PackTarget(l, dst, off, d, shape, m, row, rows, src)
+	if err != nil {
+		return rowsOf{}, err
+	}
+	t := rowsOf{dst: b, pieces: l.pieces(d, to.N, to.K, row, rows), k: to.K}
 	for i := range t.pieces {
-		t.pieces[i].off += off + m*one
+		t.pieces[i].off += to.Off
 		t.bytes += t.pieces[i].bytes
 	}
 	return t, nil

@@ -48,7 +48,7 @@ func (s *stage) Pack(x gpu.Layout, dst gpu.Buffer, off int64, d tensor.DType, sh
 	if !ok {
 		return diag.Errorf(diag.Internal, "cuda: a layout of another device: %T", x)
 	}
-	_, _, k := matrices(shape)
+	_, _, k := gpu.Matrices(shape)
 	size := n * d.Bytes(k)
 	if size < 0 || size > int64(len(s.in.bytes)) {
 		return diag.Errorf(diag.Internal, "cuda: %d bytes of a stage of %d", size, len(s.in.bytes))
