@@ -252,6 +252,12 @@ inline unsigned __brev(unsigned u) {
   for (int i = 0; i < 32; i++) r |= (u >> i & 1) << (31 - i);
   return r;
 }
+inline unsigned __byte_perm(unsigned x, unsigned y, unsigned s) {  // selectors of 3 bits
+  const uint64_t all = uint64_t(y) << 32 | x;
+  unsigned r = 0;
+  for (int i = 0; i < 4; i++) r |= unsigned(all >> 8 * (s >> 4 * i & 7) & 0xff) << 8 * i;
+  return r;
+}
 inline unsigned __umulhi(unsigned a, unsigned b) { return unsigned(uint64_t(a) * b >> 32); }
 template <class A, class B>
 constexpr auto min(A a, B b) -> std::common_type_t<A, B> { return b < a ? b : a; }

@@ -14,28 +14,33 @@ import (
 // layout says how a matrix [n, k] of a stored type lies in device memory. Matrices follow each other.
 type layout struct {
 	name   string
+	rows   int64 // granularity of packing
 	dtype  func(d tensor.DType) tensor.DType
 	size   func(d tensor.DType, n, k int64) (int64, error)             // bytes of a matrix
 	pieces func(d tensor.DType, n, k, row, rows int64) []piece         // where the packed rows go
-	pack   func(dst []byte, d tensor.DType, k int64, src []byte) error // rows, piece after piece; nil: as stored
+	pack   func(dst []byte, d tensor.DType, k int64, src []byte) error // rows, piece after piece
+	packs  func(d tensor.DType) bool                                   // whether what is packed differs from what is stored
 }
 
 // piece is a run of packed bytes: where it lies in its matrix, and how long it is.
 type piece struct{ off, bytes int64 }
 
 // layouts are all that kernels of the CUDA classes read: "" as stored; "f32" dequantised float32; "dense" float32, bfloat16
-// and float16 as stored, every other format dequantised to float32.
+// and float16 as stored, every other format dequantised to float32; "rows" see rows.go.
 var layouts = map[string]*layout{
 	"":      storedLayout(""),
 	"f32":   floatLayout("f32"),
 	"dense": floatLayout("dense", tensor.F32, tensor.BF16, tensor.F16),
+	"rows":  rowsLayout(),
 }
 
 // storedLayout keeps rows as they are.
 func storedLayout(name string) *layout {
 	return &layout{
 		name:  name,
+		rows:  1,
 		dtype: func(d tensor.DType) tensor.DType { return d },
+		packs: func(tensor.DType) bool { return false },
 		size:  gpu.StoredSize,
 		pieces: func(d tensor.DType, _, k, row, rows int64) []piece {
 			return []piece{{row * d.Bytes(k), rows * d.Bytes(k)}}
@@ -57,7 +62,9 @@ func floatLayout(name string, kept ...tensor.DType) *layout {
 	}
 	return &layout{
 		name:  name,
+		rows:  1,
 		dtype: seen,
+		packs: func(d tensor.DType) bool { return seen(d) != d },
 		size: func(d tensor.DType, n, k int64) (int64, error) {
 			_, err := gpu.StoredSize(d, n, k)
 			return n * seen(d).Bytes(k), err
@@ -66,10 +73,6 @@ func floatLayout(name string, kept ...tensor.DType) *layout {
 			return []piece{{row * seen(d).Bytes(k), rows * seen(d).Bytes(k)}}
 		},
 		pack: func(dst []byte, d tensor.DType, k int64, src []byte) error {
-			if seen(d) == d {
-				copy(dst, src)
-				return nil
-			}
 			return weights.Dequantize(unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(dst))), len(dst)/4), d, src)
 		},
 	}
@@ -88,7 +91,7 @@ func (d *Device) Layout(name string) (gpu.Layout, error) {
 func (l *layout) DType(d tensor.DType) tensor.DType { return l.dtype(d) }
 
 // Rows is the granularity of Pack.
-func (l *layout) Rows() int64 { return 1 }
+func (l *layout) Rows() int64 { return l.rows }
 
 // Size is the packed size in bytes.
 func (l *layout) Size(d tensor.DType, shape tensor.Shape) (int64, error) {
@@ -130,7 +133,7 @@ func (l *layout) Pack(dst gpu.Buffer, off int64, d tensor.DType, shape tensor.Sh
 		return err
 	}
 	packed := src
-	if l.pack != nil {
+	if l.packs(d) {
 		packed = make([]byte, t.bytes)
 		if err := l.pack(packed, d, t.k, src); err != nil {
 			return err

@@ -231,12 +231,32 @@ func (s *story) stored(d tensor.DType, n int, scale float64) []byte {
 			binary.LittleEndian.PutUint16(data[2*i:], tensor.ToBF16(x))
 		case tensor.F16:
 			binary.LittleEndian.PutUint16(data[2*i:], tensor.ToF16(x))
+		case tensor.E4M3: // subnormals among them
+			data[i] = tensor.ToE4M3(x)
 		}
 	}
-	for at := 0; elems > 1 && at < len(data); at += bytes { // q8_0: a scale and 32 int8
-		binary.LittleEndian.PutUint16(data[at:], tensor.ToF16(float32(scale/64)))
-		for i := 2; i < bytes; i++ {
-			data[at+i] = byte(s.rng.Uint32())
+	for at := 0; elems > 1 && at < len(data); at += bytes {
+		b := data[at : at+bytes]
+		for i := range b {
+			b[i] = byte(s.rng.Uint32())
+		}
+		switch d {
+		case tensor.Q8_0:
+			binary.LittleEndian.PutUint16(b, tensor.ToF16(float32(scale/64)))
+		case tensor.E4M3_B128, tensor.E4M3_B32: // codes of every size, subnormals too; no NaN
+			binary.LittleEndian.PutUint32(b, math.Float32bits(float32(scale/90*(0.5+s.rng.Float64()))))
+			for i, c := range b[4:] {
+				if c&0x7f == 0x7f {
+					b[4+i] = c &^ 1
+				}
+			}
+		case tensor.NVFP4: // scales of every size, some of them zero
+			b[0] = tensor.ToE4M3(float32(scale / 8 * math.Exp(0.7*s.rng.NormFloat64())))
+			if s.rng.IntN(20) == 0 {
+				b[0] = byte(s.rng.IntN(9))
+			}
+		case tensor.MXFP4:
+			b[0] = byte(127 + int(math.Floor(math.Log2(scale/3))) + s.rng.IntN(3))
 		}
 	}
 	return data

@@ -58,7 +58,7 @@ func (s *stage) Pack(x gpu.Layout, dst gpu.Buffer, off int64, d tensor.DType, sh
 		return err
 	}
 	from := s.in
-	if l.pack != nil && l.dtype(d) != d {
+	if l.packs(d) {
 		if err := s.grow(t.bytes); err != nil {
 			return err
 		}

@@ -49,6 +49,16 @@ func stories() map[string][]*story {
 			add(gluStory(rows, 21, 18, 288, d, act, 0.5))
 		}
 	}
+	for _, d := range []tensor.DType{tensor.E4M3, tensor.E4M3_B128, tensor.NVFP4, tensor.MXFP4} { // that stay as they are
+		for _, c := range []struct{ rows, n, k int }{{1, 8, 128}, {2, 72, 1280}, {3, 40, 256}, {5, 48, 2944}, {6, 336, 1152}} {
+			add(linearStory("linear", rows, c.rows, c.n, c.k, d, true))
+			add(linearStory("linear_add", rows, c.rows, c.n, c.k, d, c.n%3 == 0))
+			add(gluStory(rows, c.rows, c.n, c.k, d, gluActs[c.rows%2], 0))
+			add(linearNStory(d, c.rows, c.k, c.n, 8, 16, 264))
+			add(linearNStory(d, c.rows, c.k, 24, c.n))
+		}
+		add(linearStory("linear", rows, 6, 16, 8192, d, true)) // a window of x
+	}
 	for _, r := range []int{1, 2, 5, 8, 9, 16, 33} {
 		add(linearStory("linear", rows, r, 48, 256, tensor.BF16, r%2 == 0))
 	}
@@ -228,7 +238,7 @@ func linearStory(kernel, axis string, r, n, k int, d tensor.DType, bias bool) *s
 
 // scaled adds factors of outputs to weights of some types.
 func (p *step) scaled(s *story, name string, d tensor.DType, shape ...int) *step {
-	if d == tensor.BF16 {
+	if d == tensor.BF16 || d == tensor.E4M3_B128 || d == tensor.MXFP4 {
 		return p
 	}
 	return p.weight(s, name, tensor.F32, 1, shape...)

@@ -18,6 +18,16 @@
 // Of an x that is too long for that, a warp holds the current chunk and the next (Window); or, of up to 4 rows, each lane reads
 // what it needs from L2 a step ahead (Direct).
 //
+// A format (Bf16 here, others in quantised.cuh) says how weights lie. What is drawn above for steps holds for its units, of one or
+// more steps; a tile may have more than 16 rows, which share fragments of x:
+//
+//	kSteps        steps of a unit                     kTile      weight rows of a tile
+//	kPanel        rows that lie together              kBytes     from a unit to the next of the same panel of rows
+//	kUp           factor of x, a power of two         kFactor    what a finished sum is multiplied by
+//	Unit          what a lane holds of one            row(w, row, K, unit)   where the unit of a row begins
+//	load(unit, p, i)                                  by pointers of the lane's rows, the i-th unit from there
+//	multiply(unit, lane, at, acc)                     by the fragments of x from place at
+//
 // Order of a sum, whatever the number of rows or blocks: per warp, steps rising, 16 values by one mma, x's high part and low part
 // by themselves; high + low; warps in order.
 #pragma once
@@ -31,6 +41,32 @@ constexpr int kTile = 16;  // weight rows
 constexpr int kRows = 8;   // of x
 constexpr int kStep = 32;  // values of K
 
+// Bf16 is bf16 as stored, [N, K].
+struct Bf16 {
+  using Weights = const uint16_t*;
+  static constexpr int kSteps = 1, kTile = 16, kPanel = 1, kBytes = 64;
+  static constexpr float kUp = 1, kFactor = 1;
+  static constexpr bool kScaled = false;
+  struct Unit {
+    uint4 a, c;  // of rows g and g+8
+  };
+  __device__ __forceinline__ static const void* row(Weights w, int64_t row, int K, int unit) { return w + row * K + unit * kStep; }
+  __device__ __forceinline__ static void load(Unit& u, const unsigned char* const (&p)[2], int i) {
+    u.a = ptx::load_weights(p[0] + i * kBytes);
+    u.c = ptx::load_weights(p[1] + i * kBytes);
+  }
+  template <bool Wide, class L>
+  __device__ __forceinline__ static void multiply(const Unit& u, L& lane, int at, float (&acc)[1][Wide ? 2 : 1][4]) {
+    uint4 f[Wide ? 2 : 1];
+    lane.read(at, f);
+    const uint4 a = u.a, c = u.c;
+#pragma unroll
+    for (int p = 0; p <= Wide; p++) mma::bf16(acc[0][p], a.x, c.x, a.y, c.y, f[p].x, f[p].y);
+#pragma unroll
+    for (int p = 0; p <= Wide; p++) mma::bf16(acc[0][p], a.z, c.z, a.w, c.w, f[p].z, f[p].w);
+  }
+};
+
 // Point is how a launch is cut: warps of a block, steps of a chunk, blocks that registers must allow on a multiprocessor, and
 // tiles after the current one that are brought to L2 ahead of their loads.
 template <int Warps, int Depth, int Blocks, int Ahead>
@@ -38,10 +74,10 @@ struct Point {
   static constexpr int W = Warps, D = Depth, B = Blocks, A = Ahead, kThreads = 32 * Warps;
 };
 
-template <class P>
+template <class P, class F = Bf16>
 struct Shared {
   float square[P::W][kRows];
-  float sum[2][P::W][kRows][kTile + 4];  // of even and odd tiles
+  float sum[2][P::W][kRows][F::kTile + 4];  // of even and odd tiles
 };
 
 // Share is this block's part of count units; blocks times units are below 2^32.
@@ -50,10 +86,14 @@ struct Share {
   __device__ Share(unsigned count) : lo(blockIdx.x * count / gridDim.x), hi((blockIdx.x + 1) * count / gridDim.x) {}
 };
 
-// Span is a warp's part of a number of steps.
+// Span is a warp's part of a number of units, or of steps.
 struct Span {
   int lo, hi;
 };
+template <class F>
+__device__ __forceinline__ Span in_steps(const Span& s) {
+  return {s.lo * F::kSteps, s.hi * F::kSteps};
+}
 template <class P>
 __device__ __forceinline__ Span span_of(int steps) {
   const int warp = threadIdx.x >> 5;
@@ -63,13 +103,14 @@ __device__ __forceinline__ Span span_of(int steps) {
 // ------------------------------------------------------------------------------------------------------------- weights
 
 // Flow is a warp's stream of weights. Job gives tiles(), steps() of K, run(step): how many steps lie behind each other from
-// there, and row(tile, r, step): where row r of a tile has that step. Rows that do not exist may be any that do.
-template <class P>
+// there, and row(tile, r, step): where row r of a tile has that step. Steps are units of the format here. Rows that do not exist
+// may be any that do.
+template <class P, class F = Bf16>
 struct Flow {
-  static constexpr int D = P::D;
-  uint4 a[D], c[D];          // the current chunk, of rows g and g+8
-  const uint16_t *p0, *p1;   // of the next chunk
-  int count;                 // its steps
+  static constexpr int D = P::D, kGroups = F::kTile / 8;
+  typename F::Unit unit[D];        // the current chunk
+  const unsigned char* p[kGroups];  // of the next chunk, of rows g, g+8, …
+  int count;                       // its units
   Span span;
 
   // The constructor starts the first loads.
@@ -95,32 +136,38 @@ struct Flow {
     count = 0;
     if (tile >= job.tiles() || step >= span.hi) return;
     count = chunk(job, step);
-    p0 = job.row(tile, g, step) + t * 8;
-    p1 = job.row(tile, g + 8, step) + t * 8;
+#pragma unroll
+    for (int j = 0; j < kGroups; j++) {
+      const void* row = job.row(tile, g + 8 * j, step);
+      p[j] = static_cast<const unsigned char*>(row) + t * 16;
+    }
   }
   __device__ __forceinline__ void load(int i) {
-    if (i >= count) return;
-    a[i] = ptx::load_weights(p0 + i * kStep);
-    c[i] = ptx::load_weights(p1 + i * kStep);
+    if (i < count) F::load(unit[i], p, i);
+  }
+  // bring prefetches units of a row's panel, once for all its rows.
+  template <class Job>
+  __device__ __forceinline__ static void bring(const Job& job, int tile, int r, int step, int n) {
+    if (r % F::kPanel == 0) ptx::bulk_prefetch_l2(job.row(tile, r, step), n * F::kBytes);
   }
   // rest_ahead brings to L2 what the first chunk leaves of this warp's part of tile 0.
   template <class Job>
   __device__ __forceinline__ void rest_ahead(const Job& job) const {
     const int r = threadIdx.x & 31;
-    if (r >= kTile || job.tiles() == 0) return;
+    if (r >= F::kTile || job.tiles() == 0) return;
     for (int s = span.lo + count, n; s < span.hi; s += n) {
       n = min(span.hi - s, job.run(s));
-      ptx::bulk_prefetch_l2(job.row(0, r, s), n * kStep * 2);
+      bring(job, 0, r, s, n);
     }
   }
   // ahead brings a tile to L2, a row or two by each warp.
   template <class Job>
   __device__ __forceinline__ void ahead(const Job& job, int tile) const {
     const int r = (threadIdx.x >> 5) + (threadIdx.x & 31) * P::W;
-    if (r >= kTile || tile >= job.tiles()) return;
+    if (r >= F::kTile || tile >= job.tiles()) return;
     for (int s = 0, n; s < job.steps(); s += n) {
       n = min(job.steps() - s, job.run(s));
-      ptx::bulk_prefetch_l2(job.row(tile, r, s), n * kStep * 2);
+      bring(job, tile, r, s, n);
     }
   }
 };
@@ -131,6 +178,12 @@ struct Flow {
 __device__ __forceinline__ void fetch_const(const Span& span, float* dst, const float* src) {
 #pragma unroll 1
   for (int i = (threadIdx.x & 31) + span.lo * 8; i < span.hi * 8; i += 32) ptx::async_copy(dst + i * 4, src + i * 4);
+}
+
+// raise multiplies by the format's factor.
+template <class F>
+__device__ __forceinline__ void raise(float4& v) {
+  if (F::kUp != 1) v.x *= F::kUp, v.y *= F::kUp, v.z *= F::kUp, v.w *= F::kUp;
 }
 
 // Part is some steps of x in shared memory, [step][row][64].
@@ -148,9 +201,9 @@ struct Part {
     for (int i = threadIdx.x & 31; i < n * 8; i += 32)
       ptx::async_copy(data + ((step + i / 8) * rows + row) * 128 + i % 8 * 16, x + i * 4);
   }
-  // split replaces n steps of values that have come by their two parts; times one + w where there is a norm, whose sum of
-  // squares it returns.
-  template <bool Norm>
+  // split replaces n steps of values that have come by their two parts, times F::kUp; times one + w where there is a norm, whose
+  // sum of squares it returns.
+  template <bool Norm, class F = Bf16>
   __device__ __forceinline__ float split(int step, int n, int row, const float* w, float one) const {
     const int lane = threadIdx.x & 31, t = lane & 3;
     float q = 0;
@@ -171,6 +224,7 @@ struct Part {
             v[i].x *= one + u.x, v[i].y *= one + u.y, v[i].z *= one + u.z, v[i].w *= one + u.w;
           }
         }
+        raise<F>(v[0]), raise<F>(v[1]);
       }
       __syncwarp();
       if (real) {
@@ -207,12 +261,13 @@ struct Lane {
   }
 };
 
-// Near holds all of a warp's steps.
-struct Near {
+// Near holds all of a warp's steps. Spans are of steps here.
+template <class F>
+struct NearOf {
   Part part;  // of all of K
   __device__ __forceinline__ void turn(int) {}
   __device__ __forceinline__ void ready(int, int, int, int) {}
-  __device__ __forceinline__ int place(int step) const { return step; }
+  __device__ __forceinline__ int place(int step) const { return step * F::kSteps; }
 
   // fetch starts the copy of row number i, x.
   __device__ __forceinline__ void fetch(const Span& span, int i, const float* x) const {
@@ -225,7 +280,7 @@ struct Near {
     __syncwarp();
 #pragma unroll 1
     for (int r = 0; r < part.rows; r++) {
-      float q = part.split<Norm>(span.lo, span.hi - span.lo, r, w, one);
+      float q = part.template split<Norm, F>(span.lo, span.hi - span.lo, r, w, one);
       if (Norm) {
 #pragma unroll
         for (int d = 16; d; d /= 2) q += __shfl_xor_sync(~0u, q, d);
@@ -236,39 +291,44 @@ struct Near {
   }
 };
 
+using Near = NearOf<Bf16>;
+
 // Window holds two chunks, and reads x [rows, K] for each tile again.
-template <class P>
+template <class P, class F = Bf16>
 struct Window {
-  static constexpr int kBytes = 2 * P::W * P::D * 128;  // a row
+  static constexpr int kChunk = P::D * F::kSteps;      // steps
+  static constexpr int kBytes = 2 * P::W * kChunk * 128;  // a row
   Part part;  // of this warp: two chunks
   const float* x;
   int K, now = 1;
   __device__ __forceinline__ Window(unsigned char* memory, const float* x, int rows, int K)
       : part{memory + (threadIdx.x >> 5) * (kBytes / P::W) * rows, rows}, x(x), K(K) {}
   __device__ __forceinline__ void turn(int) {}
-  __device__ __forceinline__ int place(int) const { return now * P::D; }
-  __device__ __forceinline__ void fetch(int step, int n) const {
+  __device__ __forceinline__ int place(int) const { return now * kChunk; }
+  __device__ __forceinline__ void fetch(int unit, int n) const {
 #pragma unroll 1
-    for (int r = 0; r < part.rows; r++) part.fetch((now ^ 1) * P::D, n, r, x + int64_t(r) * K + step * kStep);
+    for (int r = 0; r < part.rows; r++)
+      part.fetch((now ^ 1) * kChunk, n * F::kSteps, r, x + int64_t(r) * K + unit * F::kSteps * kStep);
   }
-  // ready makes parts of the chunk that was fetched last, n steps, and fetches the next.
+  // ready makes parts of the chunk that was fetched last, n units, and fetches the next.
   __device__ __forceinline__ void ready(int, int n, int next, int next_n) {
     ptx::async_wait();
     __syncwarp();  // all lanes have read the chunk before, too
     now ^= 1;
     fetch(next, next_n);
 #pragma unroll 1
-    for (int r = 0; r < part.rows; r++) part.split<false>(now * P::D, n, r, nullptr, 0);
+    for (int r = 0; r < part.rows; r++) part.template split<false, F>(now * kChunk, n * F::kSteps, r, nullptr, 0);
     __syncwarp();
   }
 };
 
 // Direct holds nothing but a lane's values of the next step. Up to 4 rows.
-struct Direct {
+template <class F>
+struct DirectOf {
   const float* x;  // of this lane's row, its values of step 0; null: no such row
-  Span span;
+  Span span;       // of steps
   float4 a = {}, b = {};
-  __device__ __forceinline__ Direct(const float* from, int rows, int K, const Span& span) : span(span) {
+  __device__ __forceinline__ DirectOf(const float* from, int rows, int K, const Span& units) : span(in_steps<F>(units)) {
     const int row = (threadIdx.x & 31) >> 2 & 3;
     x = row < rows && span.lo < span.hi ? from + int64_t(row) * K + (threadIdx.x & 3) * 8 : nullptr;
     load(span.lo);
@@ -280,10 +340,11 @@ struct Direct {
   }
   __device__ __forceinline__ void turn(int) {}
   __device__ __forceinline__ void ready(int, int, int, int) {}
-  __device__ __forceinline__ int place(int step) const { return step; }
+  __device__ __forceinline__ int place(int step) const { return step * F::kSteps; }
   // read takes the step that was loaded, which must be this one, and loads the next: after a tile's last, its first.
   __device__ __forceinline__ void read(int step, uint4 (&f)[1]) {
-    const float4 u = a, v = b;
+    float4 u = a, v = b;
+    raise<F>(u), raise<F>(v);
     load(step + 1 < span.hi ? step + 1 : span.lo);
     const bool high = (threadIdx.x & 16) == 0;
     uint4 hi, lo;
@@ -300,44 +361,36 @@ template <bool Wide, class X>
 __device__ __forceinline__ Lane<Wide> lane_of(const X& x) {
   return Lane<Wide>(x.part);
 }
-template <bool Wide>
-__device__ __forceinline__ Direct& lane_of(Direct& x) {
+template <bool Wide, class F>
+__device__ __forceinline__ DirectOf<F>& lane_of(DirectOf<F>& x) {
   return x;
 }
 
 // ------------------------------------------------------------------------------------------------------------- product
 
 // total sums what the warps have for one output of a tile.
-template <class P>
-__device__ __forceinline__ float total(const Shared<P>& s, int tile, int r, int col) {
+template <class P, class F>
+__device__ __forceinline__ float total(const Shared<P, F>& s, int tile, int r, int col) {
   float v = s.sum[tile & 1][0][col][r];
 #pragma unroll
   for (int w = 1; w < P::W; w++) v += s.sum[tile & 1][w][col][r];
-  return v;
+  return F::kFactor == 1 ? v : v * F::kFactor;
 }
 
 // norm_factor is 1/sqrt(mean square + eps) of a row, once its squares are there.
-template <class P>
-__device__ __forceinline__ float norm_factor(const Shared<P>& s, int row, int K, float eps) {
+template <class P, class F>
+__device__ __forceinline__ float norm_factor(const Shared<P, F>& s, int row, int K, float eps) {
   float q = 0;
 #pragma unroll
   for (int w = 0; w < P::W; w++) q += s.square[w][row];
   return rsqrtf(q / float(K) + eps);
 }
 
-// steps multiplies steps I … of a chunk of n, whose x stands from place at, and loads the next chunk's behind each.
-template <int I, bool Wide, class P, class L>
-__device__ __forceinline__ void steps(Flow<P>& flow, int n, L& lane, int at, float (&acc)[Wide ? 2 : 1][4]) {
+// steps multiplies units I … of a chunk of n, whose x stands from place at, and loads the next chunk's behind each.
+template <int I, bool Wide, class P, class F, class L>
+__device__ __forceinline__ void steps(Flow<P, F>& flow, int n, L& lane, int at, float (&acc)[F::kTile / 16][Wide ? 2 : 1][4]) {
   if constexpr (I < P::D) {
-    if (I < n) {
-      uint4 f[Wide ? 2 : 1];
-      lane.read(at + I, f);
-      const uint4 a = flow.a[I], c = flow.c[I];
-#pragma unroll
-      for (int p = 0; p <= Wide; p++) mma::bf16(acc[p], a.x, c.x, a.y, c.y, f[p].x, f[p].y);
-#pragma unroll
-      for (int p = 0; p <= Wide; p++) mma::bf16(acc[p], a.z, c.z, a.w, c.w, f[p].z, f[p].w);
-    }
+    if (I < n) F::template multiply<Wide>(flow.unit[I], lane, at + I * F::kSteps, acc);
     flow.load(I);
     steps<I + 1, Wide>(flow, n, lane, at, acc);
   }
@@ -345,8 +398,8 @@ __device__ __forceinline__ void steps(Flow<P>& flow, int n, L& lane, int at, flo
 
 // multiply takes all tiles of the block. X gives turn(tile) before a tile, and ready(step, n, next, next_n) and place(step) for a
 // chunk's fragments, which lane_of(x) reads; Out gives begin(tile) before a tile's sums and emit(tile) after them, by all threads.
-template <bool Wide, class P, class X, class Job, class Out>
-__device__ __forceinline__ void multiply(Flow<P>& flow, X& x, Shared<P>& s, const Job& job, Out& out) {
+template <bool Wide, class P, class F, class X, class Job, class Out>
+__device__ __forceinline__ void multiply(Flow<P, F>& flow, X& x, Shared<P, F>& s, const Job& job, Out& out) {
   const int warp = threadIdx.x >> 5, g = (threadIdx.x & 31) >> 2, t = threadIdx.x & 3;
   const Span span = flow.span;
   auto&& lane = lane_of<Wide>(x);
@@ -354,7 +407,7 @@ __device__ __forceinline__ void multiply(Flow<P>& flow, X& x, Shared<P>& s, cons
     x.turn(tile);
     out.begin(tile);
     if (P::A > 0) flow.ahead(job, tile + P::A);
-    float acc[Wide ? 2 : 1][4] = {};
+    float acc[F::kTile / 16][Wide ? 2 : 1][4] = {};
     for (int step = span.lo; step < span.hi;) {
       const int n = flow.count, after = step + n, next = after < span.hi ? after : span.lo;
       flow.plan(job, after < span.hi ? tile : tile + 1, next);
@@ -362,16 +415,20 @@ __device__ __forceinline__ void multiply(Flow<P>& flow, X& x, Shared<P>& s, cons
       steps<0, Wide>(flow, n, lane, x.place(step), acc);
       step = after;
     }
-    float(*to)[kTile + 4] = s.sum[tile & 1][warp];
-    float(&v)[4] = acc[0];
-    if (Wide) {
 #pragma unroll
-      for (int i = 0; i < 4; i++) v[i] += acc[Wide][i];
-    } else {  // columns 4 to 7 hold the low parts of rows 0 to 3
+    for (int m = 0; m < F::kTile / 16; m++) {
+      float(*to)[F::kTile + 4] = s.sum[tile & 1][warp];
+      float(&v)[4] = acc[m][0];
+      if (Wide) {
 #pragma unroll
-      for (int i = 0; i < 4; i++) v[i] += __shfl_xor_sync(~0u, v[i], 2);
+        for (int i = 0; i < 4; i++) v[i] += acc[m][Wide][i];
+      } else {  // columns 4 to 7 hold the low parts of rows 0 to 3
+#pragma unroll
+        for (int i = 0; i < 4; i++) v[i] += __shfl_xor_sync(~0u, v[i], 2);
+      }
+      const int r = m * 16 + g;
+      if (Wide || t < 2) to[2 * t][r] = v[0], to[2 * t + 1][r] = v[1], to[2 * t][r + 8] = v[2], to[2 * t + 1][r + 8] = v[3];
     }
-    if (Wide || t < 2) to[2 * t][g] = v[0], to[2 * t + 1][g] = v[1], to[2 * t][g + 8] = v[2], to[2 * t + 1][g + 8] = v[3];
     __syncthreads();
     out.emit(tile);
   }

@@ -86,6 +86,12 @@ __device__ __forceinline__ uint4 load_weights(const void* p) {
   return v;
 }
 
+__device__ __forceinline__ uint32_t load_weights_word(const void* p) {
+  uint32_t v;
+  asm volatile("ld.global.nc.L1::no_allocate.L2::128B.u32 %0, [%1];" : "=r"(v) : "l"(p));
+  return v;
+}
+
 // Activations: what another multiprocessor wrote lies in L2. Volatile, so that they stay where the code has them.
 __device__ __forceinline__ float4 load_l2(const float4* p) {
   float4 v;
@@ -111,6 +117,7 @@ inline void bulk_prefetch_l2(const void*, uint32_t) {}
 inline void prefetch_l2(const void*) {}
 inline uint4 load_stream(const void* p) { return *static_cast<const uint4*>(p); }
 inline uint4 load_weights(const void* p) { return *static_cast<const uint4*>(p); }
+inline uint32_t load_weights_word(const void* p) { return *static_cast<const uint32_t*>(p); }
 template <class T>
 T load_l2(const T* p) {
   return *p;

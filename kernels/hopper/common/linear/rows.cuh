@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// The bodies of linear-like kernels of 1 to 8 rows, whatever the format of their weights (F): a stack of matrices of one x, gate and
+// up in step, and what follows their sums. Algorithm, order of sums and layout: mma/weight_tiles.cuh.
+//
+// Grid: any number of blocks, best as many as a multiprocessor holds; they share 8-row units of the matrices evenly. Dynamic shared
+// memory 4*K*(rows + 1) with a norm; else 4*K*rows, or that of a Window where that were more. K must divide by 32*F::kSteps.
+#pragma once
+
+#include "../../../include/epilogue/act.cuh"
+#include "../../../include/mma/weight_tiles.cuh"
+
+namespace rows {
+
+constexpr int kNear = 128 * 1024;  // bytes of x
+
+
+// Matrices of one x, behind each other: [N0 + N1 + N2 + N3, K].
+template <class F>
+struct Stack {
+  typename F::Weights w[4];
+  const float* bias[4];
+  float* y[4];
+  int n[4];
+  const float* scale[4];  // of their rows, or null; only if F::kScaled
+
+  __device__ __forceinline__ int rows() const { return n[0] + n[1] + n[2] + n[3]; }
+  // find turns a row of all into one of a matrix.
+  __device__ __forceinline__ int find(int& row) const {
+    if (row < n[0]) return 0;
+    row -= n[0];
+    if (row < n[1]) return 1;
+    row -= n[1];
+    if (row < n[2]) return 2;
+    row -= n[2];
+    return 3;
+  }
+};
+
+// pick is p[i] without indexing memory.
+template <class T>
+__device__ __forceinline__ T pick(const T (&p)[4], int i) {
+  return i == 0 ? p[0] : i == 1 ? p[1] : i == 2 ? p[2] : p[3];
+}
+
+// within is row r behind row from, or another that exists, of the same place in its panel.
+template <class F>
+__device__ __forceinline__ int within(int from, int r, int end) {
+  return F::kPanel == 1 ? min(from + r, end - 1) : min(from + (r & -F::kPanel), end - F::kPanel) + (r & (F::kPanel - 1));
+}
+
+template <class F>
+struct StackJob {
+  const Stack<F>& m;
+  int lo, hi, K;  // rows of this block
+  __device__ __forceinline__ int tiles() const { return (hi - lo + F::kTile - 1) / F::kTile; }
+  __device__ __forceinline__ int steps() const { return K / (tiles::kStep * F::kSteps); }
+  __device__ __forceinline__ int run(int) const { return 1 << 30; }
+  __device__ __forceinline__ const void* row(int tile, int r, int unit) const {
+    int row = within<F>(lo + tile * F::kTile, r, hi);
+    const int i = m.find(row);
+    return F::row(pick(m.w, i), row, K, unit);
+  }
+};
+
+// Conv is the causal convolution of four taps and silu that follows a matrix's output.
+struct Conv {
+  const float* w;  // [C, 4]
+  float* state;    // [slots, 3, C]
+  const int32_t *row_seq, *cu_rows, *slot, *fresh;
+};
+
+// StackOut writes y = factor*sum + bias, or adds it. Thread kTile col + r has row r of a tile and row col of x.
+template <class P, class F, bool Norm, bool Add, bool Convolve>
+struct StackOut {
+  static constexpr int kTile = F::kTile;
+  static_assert(P::kThreads >= kTile * tiles::kRows, "a thread an output");
+  tiles::Shared<P, F>& s;
+  const Stack<F>& m;
+  int lo, hi, rows, K;
+  float eps;
+  Conv conv;
+  float old;     // of y, where it is added to
+  float factor;  // of the row
+
+  __device__ __forceinline__ bool place(int tile, int& col, int& row) const {
+    col = threadIdx.x / kTile;
+    row = lo + tile * kTile + threadIdx.x % kTile;
+    return col < rows && row < hi;
+  }
+  __device__ __forceinline__ void begin(int tile) {
+    int col, row;
+    if (!(Add || Convolve) || !place(tile, col, row)) return;
+    const int at = m.find(row);
+    if (Add) old = ptx::load_l2(pick(m.y, at) + int64_t(col) * pick(m.n, at) + row);
+    if (Convolve && at == 0) {
+      const float* p = conv.state + int64_t(conv.slot[conv.row_seq[col]]) * 3 * m.n[0] + row;
+      for (int j = 0; j < 3; j++) ptx::prefetch_l2(p + j * m.n[0]);
+      ptx::prefetch_l2(conv.w + 4 * row);
+    }
+  }
+  __device__ __forceinline__ void emit(int tile) {
+    int col, row;
+    if (!place(tile, col, row)) return;
+    if (Norm && tile == 0) factor = tiles::norm_factor(s, col, K, eps);
+    const int at = m.find(row);
+    if (Convolve && at == 0) {
+      if (col == 0) channel(tile, row);
+      return;
+    }
+    float v = tiles::total(s, tile, threadIdx.x % kTile, col);
+    if (Norm) v *= factor;
+    if (F::kScaled)
+      if (const float* f = pick(m.scale, at)) v *= f[row];
+    if (const float* b = pick(m.bias, at)) v += b[row];
+    pick(m.y, at)[int64_t(col) * pick(m.n, at) + row] = Add ? old + v : v;
+  }
+  // channel takes the rows of channel c in order, each sequence's with its own state.
+  __device__ __forceinline__ void channel(int tile, int c) {
+    const int C = m.n[0];
+    const float4 w = *reinterpret_cast<const float4*>(conv.w + 4 * c);
+    for (int col = 0; col < rows;) {
+      const int seq = conv.row_seq[col], end = conv.cu_rows[seq + 1];
+      float* p = conv.state + int64_t(conv.slot[seq]) * 3 * C + c;
+      float h0 = 0, h1 = 0, h2 = 0;
+      if (!conv.fresh[seq]) h0 = ptx::load_l2(p), h1 = ptx::load_l2(p + C), h2 = ptx::load_l2(p + 2 * C);
+      for (; col < end; col++) {
+        float x = tiles::total(s, tile, threadIdx.x % kTile, col);
+        if (Norm) x *= tiles::norm_factor(s, col, K, eps);
+        if (F::kScaled)
+          if (const float* f = m.scale[0]) x *= f[c];
+        m.y[0][int64_t(col) * C + c] = act::silu::of(w.x * h0 + w.y * h1 + w.z * h2 + w.w * x);
+        h0 = h1, h1 = h2, h2 = x;
+      }
+      p[0] = h0, p[C] = h1, p[2 * C] = h2;
+    }
+  }
+};
+
+// X says what a linear multiplies: rows of x [rows, K], those that from names if it is there, or their norms.
+struct X {
+  int rows;
+  const float* x;
+  const int32_t* from;
+  const float* norm;
+  float eps;
+  int plus_one;
+};
+
+// run multiplies; x is split once where it takes at most near_bytes, and must be where there is a norm; or, read directly, never lies
+// in shared memory.
+template <class P, class F, bool Norm, bool Direct, class Job, class Out>
+__device__ __forceinline__ void run(const Job& job, const X& x, int K, Out& out, int near_bytes) {
+  extern __shared__ __align__(128) uint8_t memory[];
+  tiles::Flow<P, F> flow(job);
+  const tiles::Span span = tiles::in_steps<F>(flow.span);
+  float* weights = reinterpret_cast<float*>(memory + x.rows * 4 * K);
+  if (Norm) tiles::fetch_const(span, weights, x.norm);
+  ptx::wait_for_predecessor();
+  if constexpr (Direct) {
+    tiles::DirectOf<F> direct(x.x, x.rows, K, flow.span);
+    tiles::multiply<false>(flow, direct, out.s, job, out);
+    return;
+  }
+  const bool wide = x.rows > tiles::kRows / 2;
+  if (Norm || x.rows * 4 * K <= near_bytes) {
+    tiles::NearOf<F> near{{memory, x.rows}};
+    for (int r = 0; r < x.rows; r++) near.fetch(span, r, x.x + int64_t(x.from ? x.from[r] : r) * K);
+    near.template split<Norm>(span, weights, x.plus_one, out.s.square);
+    wide ? tiles::multiply<true>(flow, near, out.s, job, out) : tiles::multiply<false>(flow, near, out.s, job, out);
+  } else if constexpr (!Norm) {
+    tiles::Window<P, F> window(memory, x.x, x.rows, K);
+    window.fetch(flow.span.lo, min(P::D, flow.span.hi - flow.span.lo));
+    wide ? tiles::multiply<true>(flow, window, out.s, job, out) : tiles::multiply<false>(flow, window, out.s, job, out);
+  }
+}
+
+// stack is the body of linear, linear_add, linear_n.
+template <class P, class F, bool Norm, bool Add, bool Convolve = false, bool Direct = false>
+__device__ __forceinline__ void stack(const X& x, const Stack<F>& m, int K, const Conv& conv = {}, int near_bytes = kNear) {
+  __shared__ tiles::Shared<P, F> s;
+  ptx::start_successor();
+  const tiles::Share units((m.rows() + 7) / 8);
+  const StackJob<F> job{m, units.lo * 8, min(units.hi * 8, m.rows()), K};
+  StackOut<P, F, Norm, Add, Convolve> out{s, m, job.lo, job.hi, x.rows, K, x.eps, conv};
+  run<P, F, Norm, Direct>(job, x, K, out, near_bytes);
+}
+
+// Gate and up matrices in step: every 16 rows of a tile are 8 of one and the same 8 of the other.
+template <class F>
+struct GluJob {
+  static constexpr int kHalf = F::kTile / 2;
+  typename F::Weights gate, up;
+  int lo, hi, N, K;  // units of 8 rows of this block
+  __device__ __forceinline__ int tiles() const { return ((hi - lo) * 8 + kHalf - 1) / kHalf; }
+  __device__ __forceinline__ int steps() const { return K / (tiles::kStep * F::kSteps); }
+  __device__ __forceinline__ int run(int) const { return 1 << 30; }
+  __device__ __forceinline__ const void* row(int tile, int r, int unit) const {
+    const int row = within<F>(lo * 8 + tile * kHalf, (r >> 4) * 8 + (r & 7), min(hi * 8, N));
+    return F::row(r & 8 ? up : gate, row, K, unit);
+  }
+};
+
+template <class P, class F, bool Norm, class Act>
+struct GluOut {
+  static constexpr int kHalf = F::kTile / 2;
+  tiles::Shared<P, F>& s;
+  float* y;
+  int lo, hi, N, rows, K;
+  float eps;
+  const float *gate_scale, *up_scale;  // [N], or null; only if F::kScaled
+  __device__ __forceinline__ void begin(int) {}
+  __device__ __forceinline__ void emit(int tile) {
+    const int col = threadIdx.x / kHalf, r = threadIdx.x % kHalf, row = lo * 8 + tile * kHalf + r;
+    if (col >= rows || row >= min(hi * 8, N)) return;
+    const float f = Norm ? tiles::norm_factor(s, col, K, eps) : 1.0f;
+    const int at = (r & -8) * 2 + (r & 7);
+    float g = f * tiles::total(s, tile, at, col), u = f * tiles::total(s, tile, at + 8, col);
+    if (F::kScaled) {
+      if (gate_scale) g *= gate_scale[row];
+      if (up_scale) u *= up_scale[row];
+    }
+    y[int64_t(col) * N + row] = Act::of(g) * u;
+  }
+};
+
+template <class P, class F, bool Norm, class Act>
+__device__ __forceinline__ void gate_up(const X& x, typename F::Weights gate, typename F::Weights up, float* y, int N, int K,
+                                        const float* gate_scale = nullptr, const float* up_scale = nullptr) {
+  __shared__ tiles::Shared<P, F> s;
+  ptx::start_successor();
+  const tiles::Share units((N + 7) / 8);
+  const GluJob<F> job{gate, up, units.lo, units.hi, N, K};
+  GluOut<P, F, Norm, Act> out{s, y, units.lo, units.hi, N, x.rows, K, x.eps, gate_scale, up_scale};
+  run<P, F, Norm, false>(job, x, K, out, kNear);
+}
+
+}  // namespace rows

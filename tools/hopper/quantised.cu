@@ -1,0 +1,331 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Checks and times the kernels of 1 to 8 rows whose weights stay quantised, in several cuts.
+//
+//	quantised [check] [tune] [time]
+
+#include <map>
+
+#include "../../kernels/hopper/common/linear/rows.cuh"
+#include "../../kernels/include/mma/quantised.cuh"
+#include "rig.cuh"
+
+namespace quantised {
+
+using E4m3 = tiles::Fp8<false, 1>;
+using E4m3Blocks = tiles::Fp8<true, 1>;
+template <int M>
+using Nvfp4 = tiles::Fp4<tiles::Nvfp4Scales, M>;
+template <int M>
+using Mxfp4 = tiles::Fp4<tiles::Mxfp4Scales, M>;
+
+// ------------------------------------------------------------------------------------------- packed weights and their values
+
+// Kind says what the bytes of a unit are, and how large values are in the mean.
+struct Kind {
+  const char* name;
+  int bytes, codes, fp8, scale;  // of a unit; scale: 0 none, 1 f32, 2 nvfp4, 3 mxfp4
+  float up;                      // what sums are multiplied by
+};
+template <class F>
+Kind kind();
+template <> inline Kind kind<E4m3>() { return {"e4m3", E4m3::kBytes, 1024, 1, 0, 1}; }
+template <> inline Kind kind<E4m3Blocks>() { return {"e4m3_b128", E4m3Blocks::kBytes, 1024, 1, 1, 1}; }
+template <> inline Kind kind<Nvfp4<1>>() { return {"nvfp4", Nvfp4<1>::kBytes, 512, 0, 2, 1}; }
+template <> inline Kind kind<Nvfp4<2>>() { return {"nvfp4", Nvfp4<1>::kBytes, 512, 0, 2, 1}; }
+template <> inline Kind kind<Mxfp4<1>>() { return {"mxfp4", Mxfp4<1>::kBytes, 512, 0, 3, 1}; }
+template <> inline Kind kind<Mxfp4<2>>() { return {"mxfp4", Mxfp4<1>::kBytes, 512, 0, 3, 1}; }
+
+// byte_of is byte i of random packed weights whose products with K values about 1 are about 1; spread gives codes of every size.
+__host__ __device__ inline uint8_t byte_of(const Kind& k, uint64_t i, uint32_t seed, int log_k) {
+  const int off = int(i % k.bytes);
+  const uint32_t h = rig::hash(i, seed);
+  if (off < k.codes) return k.fp8 ? (uint8_t(h & 0x7f) == 0x7f ? uint8_t(h & 0xfe) : uint8_t(h)) : uint8_t(h);
+  const int root = log_k / 2;
+  switch (k.scale) {
+    case 1: {  // (1 + m/8) 2^-(6 + root) · 2^56
+      const uint32_t m = rig::hash(i / 4, seed) & 7, bits = (uint32_t(127 - 6 - root + 56) << 23) | m << 20;
+      return uint8_t(bits >> 8 * ((off - k.codes) & 3));
+    }
+    case 2: return h % 61 == 0 ? uint8_t(0) : uint8_t((9 - 1 - root + (h >> 8) % 3) << 3 | (h & 7));
+    default: return uint8_t(127 + 100 - 1 - root + h % 3);
+  }
+}
+__global__ void fill(uint8_t* p, uint64_t n, Kind k, uint32_t seed, int log_k) {
+  for (uint64_t i = blockIdx.x * uint64_t(blockDim.x) + threadIdx.x; i < n; i += uint64_t(gridDim.x) * blockDim.x) p[i] = byte_of(k, i, seed, log_k);
+}
+inline int log_of(int K) {
+  int l = 0;
+  while (1 << (l + 1) <= K) l++;
+  return l;
+}
+inline uint64_t packed(const Kind& k, int64_t N, int K) { return uint64_t(N / 8) * (K / 128) * k.bytes; }
+inline uint8_t* weights(const Kind& k, int64_t N, int K, int copies, uint32_t seed) {
+  const uint64_t n = packed(k, N, K) * copies;
+  uint8_t* p = rig::device<uint8_t>(n, 0);
+  fill<<<rig::sms * 8, 256, 0, rig::stream>>>(p, n, k, seed, log_of(K));
+  OK(cudaGetLastError());
+  return p;
+}
+
+// value decodes what the layout has for one weight, without its row's scale.
+inline double value(const Kind& k, int64_t row, int col, int K, uint32_t seed) {
+  const int l = log_of(K), g = row & 7, unit = col / 128, step = col / 32 % 4, t = col % 32 / 8, j = col % 8;
+  const uint64_t base = (uint64_t(row >> 3) * (K / 128) + unit) * k.bytes;
+  auto at = [&](int off) { return byte_of(k, base + off, seed, l); };
+  auto word = [&](int off) { return uint32_t(at(off)) | uint32_t(at(off + 1)) << 8 | uint32_t(at(off + 2)) << 16 | uint32_t(at(off + 3)) << 24; };
+  double v, s = 1;
+  if (k.fp8) {
+    const int place = step / 2 * 512 + (4 * g + t) * 16 + step % 2 * 8 + j / 4 * 4;
+    static const int order[4] = {1, 3, 0, 2};
+    const int b = at(place + order[j % 4]), e = b >> 3 & 15, m = b & 7;
+    v = (e ? std::ldexp(1 + m / 8.0, e - 7) : std::ldexp(m / 8.0, -6)) * (b & 128 ? -1 : 1);
+    if (k.scale == 1) {
+      const uint32_t u = word(1024 + 4 * g);
+      float f;
+      memcpy(&f, &u, 4);
+      s = std::ldexp(double(f), -56);
+    }
+    return v * s;
+  }
+  const uint32_t w = word((4 * g + t) * 16 + step * 4) >> (j % 2 * 16);
+  static const int bits[4][4] = {{15, 8, 7, 6}, {12, 5, 4, 3}, {9, 2, 1, 0}, {14, 11, 10, 13}};
+  const int* b = bits[j / 2];
+  const int e = (w >> b[1] & 1) * 2 + (w >> b[2] & 1), m = w >> b[3] & 1;
+  v = (e ? std::ldexp(1 + m / 2.0, e - 1) : m / 2.0) * (w >> b[0] & 1 ? -1 : 1);
+  if (k.scale == 2) {
+    const int c = at(512 + 8 * g + t / 2 * 4 + step);
+    s = std::ldexp(1 + (c & 7) / 8.0, (c >> 3) - 9);
+  } else {
+    s = std::ldexp(1.0, int(at(512 + 4 * g + step)) - 100 - 127);
+  }
+  return v * s;
+}
+
+// -------------------------------------------------------------------------------------------------------------- cuts
+
+#define KERNEL template <class P, class F, bool Direct> __global__ void __launch_bounds__(P::kThreads, P::B)
+
+KERNEL add(const int32_t* head, const float* x, const uint8_t* w, const float* scale, const float* bias, float* y, int N, int K, int near_bytes) {
+  rows::stack<P, F, false, true, false, Direct>({head[0], x}, {{w}, {bias}, {y}, {N}, {scale}}, K, {}, near_bytes);
+}
+template <class P, class F>
+__global__ void __launch_bounds__(P::kThreads, P::B)
+    norm_n(const int32_t* head, const float* x, const float* norm, const uint8_t* w0, const uint8_t* w1, const uint8_t* w2, const uint8_t* w3,
+           const float* s, const float* b, float* y0, float* y1, float* y2, float* y3, int N0, int N1, int N2, int N3, int K) {
+  rows::stack<P, F, true, false>({head[0], x, nullptr, norm, 1e-6f, 0}, {{w0, w1, w2, w3}, {b, b, b, b}, {y0, y1, y2, y3}, {N0, N1, N2, N3}, {s, s, s, s}}, K);
+}
+template <class P, class F>
+__global__ void __launch_bounds__(P::kThreads, P::B)
+    norm_glu(const int32_t* head, const float* x, const float* norm, const uint8_t* g, const uint8_t* u, const float* s, float* y, int N, int K) {
+  rows::gate_up<P, F, true, act::silu>({head[0], x, nullptr, norm, 1e-6f, 0}, g, u, y, N, K, s, s);
+}
+#undef KERNEL
+
+// Args is all that a launch may need; y and w of a stack are its parts behind each other.
+struct Args {
+  const int32_t* head;
+  const float *x, *norm, *scale, *bias;
+  const uint8_t* w[4];
+  float* y[4];
+  int n[4], K, rows;
+};
+enum Op { kAdd, kNorm, kGlu };
+
+struct Cut {
+  std::string name;
+  Kind kind;
+  int threads, resident;
+  size_t window;  // bytes of a row
+  bool direct, scaled;
+  std::function<void(Op, const Args&, int blocks)> run;
+};
+constexpr int kNearBytes = 110 * 1024;
+
+template <class F, int W, int D, int B, int A, bool Direct>
+Cut cut(const char* text) {
+  using P = tiles::Point<W, D, B, A>;
+  Cut c{text, kind<F>(), P::kThreads, B, size_t(tiles::Window<P, F>::kBytes), Direct, F::kScaled, nullptr};
+  c.run = [](Op op, const Args& a, int blocks) {
+    const int N = a.n[0] + a.n[1] + a.n[2] + a.n[3];
+    const float* s = F::kScaled ? a.scale : nullptr;
+    rig::Config cfg{dim3(std::min(blocks, op == kGlu ? a.n[0] / 8 : N / 8)), P::kThreads, size_t(4) * a.K * (a.rows + (op != kAdd))};
+    if (op == kAdd) {
+      if (Direct) cfg.shared = 0;
+      else if (cfg.shared > kNearBytes) cfg.shared = std::min(cfg.shared, tiles::Window<P, F>::kBytes * size_t(a.rows));
+      rig::launch(add<P, F, Direct>, cfg, a.head, a.x, a.w[0], s, a.bias, a.y[0], a.n[0], a.K, kNearBytes);
+    }
+    if constexpr (!Direct) {
+      if (op == kNorm)
+        rig::launch(norm_n<P, F>, cfg, a.head, a.x, a.norm, a.w[0], a.w[1], a.w[2], a.w[3], s, a.bias, a.y[0], a.y[1], a.y[2], a.y[3], a.n[0], a.n[1],
+                    a.n[2], a.n[3], a.K);
+      if (op == kGlu) rig::launch(norm_glu<P, F>, cfg, a.head, a.x, a.norm, a.w[0], a.w[1], s, a.y[0], a.n[0], a.K);
+    }
+  };
+  return c;
+}
+#define CUT(F, W, D, B, A, X) cut<F, W, D, B, A, X>("W" #W " D" #D " B" #B " A" #A " " #F " " #X)
+inline const std::vector<Cut>& cuts() {
+  static const std::vector<Cut> v = {
+      CUT(E4m3Blocks, 8, 2, 2, 0, false), CUT(E4m3Blocks, 8, 3, 2, 0, false), CUT(E4m3Blocks, 8, 4, 2, 0, false), CUT(E4m3Blocks, 8, 2, 3, 0, false),
+      CUT(E4m3Blocks, 4, 4, 4, 0, false), CUT(E4m3Blocks, 16, 2, 1, 1, false), CUT(E4m3Blocks, 16, 2, 2, 0, true), CUT(E4m3Blocks, 8, 2, 3, 0, true),
+      CUT(E4m3, 8, 2, 2, 0, false),       CUT(E4m3, 8, 4, 2, 0, false),
+      CUT(Nvfp4<2>, 8, 2, 2, 0, false),   CUT(Nvfp4<2>, 8, 3, 2, 0, false),   CUT(Nvfp4<1>, 8, 4, 2, 0, false),   CUT(Nvfp4<1>, 8, 2, 3, 0, false),
+      CUT(Nvfp4<1>, 8, 4, 3, 0, false),   CUT(Nvfp4<2>, 16, 2, 1, 1, false),  CUT(Nvfp4<1>, 16, 2, 2, 0, false),  CUT(Nvfp4<1>, 16, 2, 2, 0, true),
+      CUT(Nvfp4<2>, 8, 2, 2, 0, true),
+      CUT(Mxfp4<2>, 8, 2, 2, 0, false),   CUT(Mxfp4<1>, 8, 4, 2, 0, false),
+  };
+  return v;
+}
+
+// ------------------------------------------------------------------------------------------------------------- check
+
+inline int32_t* head_of(int R) { return rig::upload(std::vector<int32_t>{R, R, R, 0, 0, 0, 0, 0}); }
+
+inline void check(const Cut& c, Op op, int R, int K, std::vector<int> N) {
+  const Kind& k = c.kind;
+  const auto x = rig::normals(size_t(R) * K, 3), norm = rig::normals(K, 4, 0.3f);
+  std::vector<float> w1(K);
+  for (int i = 0; i < K; i++) w1[i] = 1 + norm[i];
+  int most = 0;
+  for (int n : N) most = std::max(most, n);
+  const auto scale = rig::normals(most, 5), bias = rig::normals(most, 6);
+  Args a{head_of(R), rig::upload(x), rig::upload(w1), rig::upload(scale), op == kGlu ? nullptr : rig::upload(bias), {}, {}, {}, K, R};
+  std::vector<std::vector<float>> old(N.size());
+  for (size_t i = 0; i < N.size(); i++) {
+    a.n[i] = op == kGlu ? N[0] : N[i];
+    a.w[i] = weights(k, N[i], K, 1, 10 + i);
+    a.y[i] = rig::device<float>(size_t(R) * N[i]);
+    old[i] = rig::normals(size_t(R) * N[i], 30 + i);
+    if (op == kAdd) OK(cudaMemcpy(a.y[i], old[i].data(), old[i].size() * 4, cudaMemcpyHostToDevice));
+  }
+  if (op == kGlu) a.n[1] = a.n[2] = a.n[3] = 0;
+  c.run(op, a, rig::sms * c.resident);
+  std::vector<std::vector<double>> h(R, std::vector<double>(K));
+  for (int r = 0; r < R; r++) {
+    double q = 0;
+    for (int i = 0; i < K; i++) q += double(x[size_t(r) * K + i]) * x[size_t(r) * K + i];
+    const double f = op == kAdd ? 1 : 1 / std::sqrt(q / K + 1e-6);
+    for (int i = 0; i < K; i++) h[r][i] = x[size_t(r) * K + i] * f * (op == kAdd ? 1 : w1[i]);
+  }
+  rig::Error err;
+  const size_t parts = op == kGlu ? 1 : N.size();
+  for (size_t i = 0; i < parts; i++) {
+    const auto y = rig::download(a.y[i], size_t(R) * N[i]);
+    rig::all_finite(c.name.c_str(), y);
+    const int samples = std::min(N[i], 64);
+    std::vector<double> want(size_t(samples) * R);
+    auto pick = [&](int j) { return samples == N[i] ? j : j < 8 ? N[i] - 1 - j : int(rig::hash(j, 9) % N[i]); };
+    rig::parallel(samples, [&](int j) {
+      const int n = pick(j);
+      std::vector<double> g(R), u(R);
+      for (int q = 0; q < K; q++) {
+        const double w = value(k, n, q, K, 10 + i), v = op == kGlu ? value(k, n, q, K, 11) : 0;
+        for (int r = 0; r < R; r++) g[r] += h[r][q] * w, u[r] += h[r][q] * v;
+      }
+      for (int r = 0; r < R; r++) {
+        if (c.scaled) g[r] *= scale[n], u[r] *= scale[n];
+        double v = g[r];
+        if (op == kGlu) v = g[r] / (1 + std::exp(-g[r])) * u[r];
+        else v += bias[n];
+        if (op == kAdd) v += old[i][size_t(r) * N[i] + n];
+        want[size_t(j) * R + r] = v;
+      }
+    });
+    for (int j = 0; j < samples; j++)
+      for (int r = 0; r < R; r++) err.add(y[size_t(r) * N[i] + pick(j)], want[size_t(j) * R + r]);
+  }
+  static const char* ops[] = {"add", "norm_n", "norm_glu"};
+  char name[128];
+  snprintf(name, sizeof name, "%s %s R=%d K=%d", c.name.c_str(), ops[op], R, K);
+  rig::verdict(name, err, 3e-5);
+  rig::release();
+}
+
+inline void check_all() {
+  for (const auto& c : cuts())
+    for (int R : {1, 4, 7}) {
+      check(c, kAdd, c.direct ? std::min(R, 4) : R, 2048, {520});
+      if (R < 5) check(c, kAdd, R, 14336, {264});
+      if (c.direct) continue;
+      check(c, kNorm, R, R == 4 ? 896 : 4096, {520, 128, 64, 32});
+      check(c, kGlu, R, 2048, {328, 328});
+    }
+}
+
+// ------------------------------------------------------------------------------------------------------------- time
+
+inline void time_shape(const char* what, Op op, int R, int K, std::vector<int> N, bool all) {
+  std::map<std::string, std::pair<double, std::string>> best;
+  for (const char* format : {"e4m3_b128", "e4m3", "nvfp4", "mxfp4"}) {
+    Kind k{};
+    for (const auto& c : cuts())
+      if (std::string(c.kind.name) == format) k = c.kind;
+    int64_t total = 0;
+    for (int n : N) total += n;
+    const double bytes = double(packed(k, total, K));
+    const int copies = std::max(2, std::min(400, int(600e6 / bytes) + 1));
+    const uint8_t* w = weights(k, total, K, copies, 1);
+    Args a{head_of(R), rig::upload(rig::normals(size_t(R) * K, 2)), rig::upload(rig::normals(K, 3)), rig::upload(rig::normals(total, 4)), nullptr, {}, {}, {}, K, R};
+    float* y = rig::device<float>(size_t(R) * total, 0);
+    for (const auto& c : cuts()) {
+      if (std::string(c.kind.name) != format || (c.direct && (op != kAdd || R > 4))) continue;
+      if (op == kAdd && !c.direct && size_t(4) * K * R > kNearBytes && c.window * R > 200 * 1024) continue;
+      for (int per = 1; per <= c.resident; per++) {
+        if (per < c.resident && !all) continue;
+        const double us = rig::time_graph(std::max(copies, 20), [&](int i) {
+          const uint8_t* p = w + uint64_t(i % copies) * packed(k, total, K);
+          Args b = a;
+          float* at = y;
+          for (size_t j = 0; j < N.size(); j++) b.n[j] = N[j], b.w[j] = p, b.y[j] = at, p += packed(k, N[j], K), at += size_t(R) * N[j];
+          if (op == kGlu) b.n[1] = 0;
+          c.run(op, b, rig::sms * per);
+        }, all ? 7 : 15);
+        char name[128];
+        snprintf(name, sizeof name, "%s R=%d %s grid %d", what, R, c.name.c_str(), per);
+        rig::report(name, us, bytes);
+        auto& b = best[format];
+        if (b.first == 0 || us < b.first) b = {us, c.name + " grid " + std::to_string(per)};
+      }
+    }
+    printf("best  %-16s R=%d %-10s %8.2f us  %5.0f GB/s %5.1f%% of sweep, floor %6.2f us  %s\n", what, R, format, best[format].first, bytes / best[format].first * 1e-3,
+           100 * bytes / best[format].first * 1e-3 / rig::sweep, bytes / rig::sweep * 1e-3, best[format].second.c_str());
+    fflush(stdout);
+    rig::release();
+  }
+}
+
+inline void time_all(bool all) {
+  for (int R : {1, 4, 8}) {
+    time_shape("o 4096x4096", kAdd, R, 4096, {4096}, all);
+    time_shape("down 14336", kAdd, R, 14336, {4096}, all);
+    time_shape("qkv 6144", kNorm, R, 4096, {4096, 1024, 1024}, all);
+    time_shape("gate_up 28672", kGlu, R, 4096, {14336, 14336}, all);
+    if (R == 1) time_shape("qwen qkv 5120", kNorm, R, 2048, {4096, 512, 512}, all);
+    if (R == 1) time_shape("qwen o 2048", kAdd, R, 4096, {2048}, all);
+    if (!all && R == 4) continue;
+  }
+}
+
+}  // namespace quantised
+
+int main(int argc, char** argv) {
+  OK(cudaSetDevice(0));
+  cudaDeviceProp prop;
+  OK(cudaGetDeviceProperties(&prop, 0));
+  OK(cudaStreamCreate(&rig::stream));
+  rig::sms = prop.multiProcessorCount;
+  bool do_check = argc < 2, do_tune = false, do_time = argc < 2;
+  for (int i = 1; i < argc; i++) {
+    const std::string a = argv[i];
+    if (a == "check") do_check = true;
+    if (a == "tune") do_tune = true;
+    if (a == "time") do_time = true;
+  }
+  printf("%s, %d multiprocessors\n", prop.name, rig::sms);
+  rig::measure_sweep();
+  if (do_check) quantised::check_all();
+  if (do_tune) quantised::time_all(true);
+  if (do_time) quantised::time_all(false);
+  printf("%d failures\n", rig::failures);
+  return rig::failures != 0;
+}
