@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Runs the threads of a block as fibers of one operating system thread, and the blocks of a grid on all processors.
+// Runs the threads of a block as fibers of one operating system thread, and the blocks of a grid on all processors. Blocks of a
+// cluster run at the same time, each on an operating system thread of its own.
 #include "block.h"
 
 #include <sys/mman.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <mutex>
 #include <thread>
 #include <vector>
 
@@ -45,7 +48,22 @@ struct Fiber {
   Place place;
   void* sp;
   State state;
+  unsigned phase;       // of the cluster's barrier, when it arrived there
   uint64_t result[32];  // of its last exchange
+};
+
+// Cluster is a barrier of blocks that run at the same time, and where their dynamic shared memory is.
+struct Cluster {
+  std::mutex mu;
+  int threads, arrived = 0;  // threads that have not left
+  std::atomic<unsigned> phase{0};
+  std::vector<char*> shared;
+
+  void count(int came, int left) {
+    std::lock_guard<std::mutex> lock(mu);
+    arrived += came, threads -= left;
+    if (arrived == threads) arrived = 0, phase++;
+  }
 };
 
 // Warp holds what the lanes that wait in an exchange gave.
@@ -63,9 +81,13 @@ struct Worker {
   char* stacks = nullptr;
   size_t num_stacks = 0;
   int current = 0;
-  int done = 0, at_barrier = 0;
+  int done = 0, at_barrier = 0, spinning = 0;
   const Entry* entry;
   void** params;
+  Cluster* cluster;
+  ~Worker() {
+    if (stacks) munmap(stacks, num_stacks * kStack);
+  }
 };
 
 thread_local Worker worker;
@@ -82,6 +104,7 @@ void fiber_main() {
   w.entry->call(w.params);
   w.fibers[w.current].state = kDone;
   w.done++;
+  if (w.cluster) w.cluster->count(0, 1);
   yield();
   abort();
 }
@@ -102,7 +125,7 @@ void stuck(const Worker& w) {
   abort();
 }
 
-void run_block(const Entry* e, void** params, dim3 grid, dim3 block, dim3 at, size_t shared) {
+void run_block(const Entry* e, void** params, dim3 grid, dim3 block, dim3 at, size_t shared, Cluster* cluster = nullptr) {
   Worker& w = worker;
   const int n = int(block.x * block.y * block.z);
   if (w.num_stacks < size_t(n)) {
@@ -114,18 +137,22 @@ void run_block(const Entry* e, void** params, dim3 grid, dim3 block, dim3 at, si
   w.fibers.resize(n);
   w.warps.assign((n + 31) / 32, Warp{});
   w.shared.assign(shared + 128, char(0xA5));  // what nobody wrote is not zero
-  w.entry = e, w.params = params, w.done = w.at_barrier = 0;
-  void* dynamic = reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(w.shared.data()) + 127) & ~uintptr_t(127));
+  w.entry = e, w.params = params, w.done = w.at_barrier = 0, w.cluster = cluster;
+  char* dynamic = reinterpret_cast<char*>((reinterpret_cast<uintptr_t>(w.shared.data()) + 127) & ~uintptr_t(127));
+  if (cluster) cluster->shared[at.x % cluster->shared.size()] = dynamic;
   for (int i = 0; i < n; i++) {
     unsigned t = unsigned(i);
     w.fibers[i].place = Place{dim3(t % block.x, t / block.x % block.y, t / (block.x * block.y)), at, block, grid, dynamic};
     prepare(w, i);
   }
+  auto moved_at = std::chrono::steady_clock::now();
   while (w.done < n) {
     bool moved = false;
+    w.spinning = 0;
+    int ran = 0;
     for (int i = 0; i < n; i++) {
       if (w.fibers[i].state != kReady) continue;
-      moved = true;
+      moved = true, ran++;
       w.current = i;
       place = &w.fibers[i].place;
       cudahost_fiber_switch(&w.scheduler, w.fibers[i].sp);
@@ -136,7 +163,9 @@ void run_block(const Entry* e, void** params, dim3 grid, dim3 block, dim3 at, si
       for (Fiber& f : w.fibers)
         if (f.state == kBarrier) f.state = kReady;
     }
-    if (!moved) stuck(w);
+    if (ran > w.spinning) moved_at = std::chrono::steady_clock::now();
+    if (!moved || std::chrono::steady_clock::now() - moved_at > std::chrono::minutes(1)) stuck(w);
+    if (ran == w.spinning) std::this_thread::yield();  // all wait for other blocks
   }
 }
 
@@ -148,6 +177,25 @@ extern "C" void cudahost_barrier() {
   worker.fibers[worker.current].state = kBarrier;
   worker.at_barrier++;
   yield();
+}
+
+extern "C" void cudahost_cluster_arrive() {
+  Worker& w = worker;
+  w.fibers[w.current].phase = w.cluster->phase;
+  w.cluster->count(1, 0);
+}
+
+extern "C" void cudahost_cluster_wait() {
+  Worker& w = worker;
+  while (w.cluster->phase == w.fibers[w.current].phase) {
+    w.spinning++;
+    yield();
+  }
+}
+
+extern "C" void* cudahost_cluster_place(const void* p, int rank) {
+  char* mine = static_cast<char*>(place->shared);
+  return worker.cluster->shared[rank] + (static_cast<const char*>(p) - mine);
 }
 
 extern "C" const uint64_t* cudahost_exchange(unsigned mask, uint64_t value) {
@@ -173,12 +221,25 @@ extern "C" const uint64_t* cudahost_exchange(unsigned mask, uint64_t value) {
   return lanes[lane].result;
 }
 
-void run_grid(const Entry* e, void** params, dim3 grid, dim3 block, size_t shared) {
+void run_grid(const Entry* e, void** params, dim3 grid, dim3 block, size_t shared, unsigned cluster) {
   const uint64_t blocks = uint64_t(grid.x) * grid.y * grid.z;
+  auto run = [&](uint64_t b, Cluster* c) {
+    run_block(e, params, grid, block, dim3(unsigned(b % grid.x), unsigned(b / grid.x % grid.y), unsigned(b / grid.x / grid.y)), shared, c);
+  };
+  if (cluster > 1) {
+    for (uint64_t b = 0; b < blocks; b += cluster) {
+      Cluster c;
+      c.threads = int(cluster * block.x * block.y * block.z);
+      c.shared.resize(cluster);
+      std::vector<std::thread> all;
+      for (unsigned i = 0; i < cluster; i++) all.emplace_back(run, b + i, &c);
+      for (auto& t : all) t.join();
+    }
+    return;
+  }
   std::atomic<uint64_t> next{0};
   auto work = [&] {
-    for (uint64_t b; (b = next++) < blocks;)
-      run_block(e, params, grid, block, dim3(unsigned(b % grid.x), unsigned(b / grid.x % grid.y), unsigned(b / grid.x / grid.y)), shared);
+    for (uint64_t b; (b = next++) < blocks;) run(b, nullptr);
   };
   const unsigned cores = blocks < 4 ? 1 : std::thread::hardware_concurrency();
   std::vector<std::thread> more;

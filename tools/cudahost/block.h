@@ -4,5 +4,5 @@
 
 namespace cudahost {
 // run_grid computes a launch and returns when it is done.
-void run_grid(const Entry* e, void** params, dim3 grid, dim3 block, size_t shared);
+void run_grid(const Entry* e, void** params, dim3 grid, dim3 block, size_t shared, unsigned cluster);
 }  // namespace cudahost

@@ -51,6 +51,10 @@ __attribute__((const)) Place* cudahost_place();  // fixed while a thread lives
 void cudahost_barrier();
 // Each lane of mask gives a value; the result is [32] values, valid until the lane's next exchange.
 const uint64_t* cudahost_exchange(unsigned mask, uint64_t value);
+// Halves of a barrier of a cluster's threads, and where block rank has what this one has at p, in dynamic shared memory.
+void cudahost_cluster_arrive();
+void cudahost_cluster_wait();
+void* cudahost_cluster_place(const void* p, int rank);
 }
 
 // Entry is a kernel as the driver sees it.

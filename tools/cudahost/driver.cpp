@@ -222,10 +222,14 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig* c, CUfunction f, void** params, 
   }
   const dim3 grid(c->gridDimX, c->gridDimY, c->gridDimZ), block(c->blockDimX, c->blockDimY, c->blockDimZ);
   const size_t shared = c->sharedMemBytes;
+  unsigned cluster = 1;
+  for (unsigned i = 0; i < c->numAttrs; i++)
+    if (c->attrs[i].id == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION) cluster = c->attrs[i].value.clusterDim.x;
+  if (c->gridDimX % cluster != 0) return CUDA_ERROR_INVALID_VALUE;
   return submit(c->hStream, [=]() mutable {
     std::vector<void*> p(at.size());
     for (size_t i = 0; i < p.size(); i++) p[i] = reinterpret_cast<char*>(store.data()) + at[i];
-    cudahost::run_grid(e, p.data(), grid, block, shared);
+    cudahost::run_grid(e, p.data(), grid, block, shared, cluster);
   });
 }
 CUresult cuTensorMapEncodeTiled(CUtensorMap*, CUtensorMapDataType, cuuint32_t, void*, const cuuint64_t*, const cuuint64_t*, const cuuint32_t*, const cuuint32_t*,

@@ -62,6 +62,16 @@ __device__ __forceinline__ void async_copy(void* dst, const void* src) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(dst)), "l"(src) : "memory");
 }
 __device__ __forceinline__ void async_wait() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+// The same of weights. async_commit makes a group of what the thread has started since the last one; async_wait_but returns once
+// all but the newest N groups are there.
+__device__ __forceinline__ void async_copy_weights(void* dst, const void* src) {
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(shared_address(dst)), "l"(src) : "memory");
+}
+__device__ __forceinline__ void async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int N>
+__device__ __forceinline__ void async_wait_but() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
+}
 // Brings bytes (a multiple of 16, the address too) to L2.
 __device__ __forceinline__ void bulk_prefetch_l2(const void* p, uint32_t bytes) {
   asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(p), "r"(bytes));
@@ -113,6 +123,10 @@ __device__ __forceinline__ int32_t load_l2(const int32_t* p) {
 
 inline void async_copy(void* dst, const void* src) { std::memcpy(dst, src, 16); }
 inline void async_wait() {}
+inline void async_copy_weights(void* dst, const void* src) { std::memcpy(dst, src, 16); }
+inline void async_commit() {}
+template <int N>
+void async_wait_but() {}
 inline void bulk_prefetch_l2(const void*, uint32_t) {}
 inline void prefetch_l2(const void*) {}
 inline uint4 load_stream(const void* p) { return *static_cast<const uint4*>(p); }
@@ -125,10 +139,11 @@ T load_l2(const T* p) {
 
 #endif
 
-#ifndef METRALE_HOST
-
 // --------------------------------------------------------------------------------------------------- synchronisation
 
+#ifdef METRALE_HOST
+inline uint32_t add_release(uint32_t* p, uint32_t v) { return atomicAdd(p, v); }
+#else
 __device__ __forceinline__ uint32_t load_acquire(const uint32_t* p) {
   uint32_t v;
   asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
