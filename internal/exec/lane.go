@@ -6,7 +6,7 @@ import "github.com/metrale/metrale/internal/gpu"
 
 const (
 	chunk       = 1 << 20 // stored bytes that are read and packed at a time
-	stagedChunk = 2 << 20 // the same where the device copies in the background
+	stagedChunk = 4 << 20 // the same where the device copies in the background
 	stages      = 2       // of a goroutine: one is filled while the other is on its way
 )
 
