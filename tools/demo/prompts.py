@@ -1,115 +1,218 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Prompts for the teacher, drawn at random so that few repeat: prompt(rng) is a first question, follow_up(rng) a second one."""
+"""Prompts for the teacher, drawn at random so that few repeat.
+
+prompt(rng) and follow_up(rng, talk) give (question, what only the teacher reads after it, temperature): the hidden part asks for short, plain answers, and the
+student learns to give them unasked. Stories are drawn warm, facts cool."""
+
+SYSTEM = 'You are a friendly helper. You use simple words and short, clear sentences.'
 
 ANIMALS = """cat dog fox rabbit owl turtle elephant lion mouse bear whale dolphin penguin horse frog bee ant butterfly wolf deer sheep goat duck
-parrot spider snail squirrel hedgehog tiger giraffe zebra monkey kangaroo koala octopus shark crab eagle crow swan beaver bat camel""".split()
+parrot spider snail squirrel hedgehog tiger giraffe zebra monkey kangaroo koala octopus shark crab eagle crow swan beaver bat camel cow pig hen rooster
+donkey pony puppy kitten chick lamb otter seal raccoon badger mole lizard snake peacock goose robin sparrow ladybug grasshopper panda hippo rhino""".split()
 PLACES = """forest, river, castle, small village, big city, desert, island, mountain, school, farm, library, lighthouse, garden, market, train station,
-beach, cave, museum, bakery, harbor, meadow, space station, snowy town, old house, theater, kitchen, park, valley, bridge, rooftop""".replace('\n', ' ').split(', ')
+beach, cave, museum, bakery, harbor, meadow, space station, snowy town, old house, theater, kitchen, park, valley, bridge, rooftop, playground, toy shop, zoo,
+treehouse, barn, pond, hospital, classroom, bedroom, attic, boat, tent, bus, windmill, campsite, hill, jungle, pet shop, swimming pool, circus""".replace('\n', ' ').split(', ')
 PEOPLE = """girl, boy, old man, grandmother, teacher, baker, doctor, sailor, king, queen, wizard, robot, farmer, painter, musician, inventor, gardener,
-pilot, detective, student, knight, princess, shepherd, astronaut, librarian, carpenter, nurse, fisherman, clockmaker, postman""".replace('\n', ' ').split(', ')
+pilot, detective, student, knight, princess, shepherd, astronaut, librarian, carpenter, nurse, fisherman, clockmaker, postman, grandfather, dancer, cook, prince,
+fireman, bus driver, little brother, big sister, giant, fairy, pirate, dragon, snowman, clown, explorer, singer, tailor, mayor""".replace('\n', ' ').split(', ')
 NAMES = """Anna Ben Clara David Emma Felix Grace Henry Iris Jack Kate Leo Mia Noah Olivia Paul Rosa Sam Tina Victor Zoe Amir Bella Chen Dora
-Elena Farid Gina Hugo Ines Jonas Kim Lena Marco Nina Oscar Priya Quinn Ravi Sofia Tom Uma Wendy Yuki""".split()
+Elena Farid Gina Hugo Ines Jonas Kim Lena Marco Nina Oscar Priya Quinn Ravi Sofia Tom Uma Wendy Yuki Max Lily Tim Sue Ella Finn Ruby Jake Lucy Molly Otto
+Pia Rosie Toby Nora Eli Maya Luis Ada Theo Ivy Cora Milo June Nico Tara Omar Lulu Pip""".split()
 THINGS = """lost key, magic lamp, broken clock, red balloon, golden coin, secret map, tiny boat, warm scarf, old book, strange letter, silver bell,
-blue stone, music box, paper kite, wooden flute, little star, big umbrella, painted door, glass marble, mysterious seed""".replace('\n', ' ').split(', ')
+blue stone, music box, paper kite, wooden flute, little star, big umbrella, painted door, glass marble, mysterious seed, soft blanket, red ball, toy train, birthday cake,
+shiny shell, green hat, yellow bus, old bicycle, pair of boots, jar of honey, basket of apples, box of crayons, teddy bear, small drum, white feather, wooden spoon,
+big puddle, paper plane, new backpack, pumpkin, snow globe, sandcastle, flashlight, ladder, pie, carrot, mirror, rope, bucket, picture""".replace('\n', ' ').split(', ')
 FEELINGS = "happy sad funny gentle exciting mysterious hopeful calm brave surprising kind quiet adventurous magical".split()
+MOODS = """happy sad shy brave curious lonely sleepy proud angry excited worried hungry kind clever lazy busy grumpy tiny lost cheerful scared bored gentle silly
+patient careful jealous friendly noisy quiet young old""".split()
+EVENTS = """it starts to rain, a storm comes, someone gets lost, they make a new friend, something breaks, they find a surprise, they help a stranger, they learn to share,
+they have to be brave, a plan goes wrong, they say sorry, they build something together, night falls, snow covers everything, they miss the bus, they cook together, they keep a promise,
+they tell the truth, they win a race, they lose a race, they plant a seed, they find the way home, they learn something new, they hear a strange sound, the lights go out,
+they give something away, they wait for spring, they try again and again, they have a picnic, they fix an old thing""".replace('\n', ' ').split(', ')
+LESSONS = """sharing, honesty, patience, courage, kindness, friendship, being careful, asking for help, saying sorry, trying again, listening, teamwork, helping others, being yourself, saying thank you,
+keeping promises, not giving up, being on time, telling the truth, caring for nature""".replace('\n', ' ').split(', ')
 SCIENCE = """gravity, photosynthesis, the water cycle, electricity, magnets, the solar system, volcanoes, earthquakes, rainbows, the moon, the sun, stars,
 black holes, atoms, cells, DNA, evolution, the heart, the brain, the lungs, bones, muscles, sleep, dreams, memory, sound, light, heat, energy, friction,
 clouds, rain, snow, wind, the seasons, tides, oceans, rivers, mountains, deserts, rainforests, plants, trees, flowers, seeds, bees, dinosaurs, fossils,
 bacteria, viruses, vaccines, vitamins, digestion, blood, the eye, the ear, computers, the internet, robots, batteries, engines, airplanes, rockets,
-satellites, bridges, clocks, telescopes, microscopes, the periodic table, chemical reactions, acids, metals, glass, paper, plastic, recycling, climate,
-pollution, renewable energy, solar panels, wind turbines, food chains, migration, hibernation, camouflage, echolocation, ecosystems, coral reefs,
-money, banks, trade, taxes, democracy, laws, maps, history, museums, music, painting, poetry, photography, languages, alphabets, numbers, fractions,
-triangles, circles, probability, averages, algorithms, encryption, programming, databases, machine learning""".replace('\n', ' ').split(', ')
+satellites, bridges, clocks, telescopes, microscopes, acids, metals, glass, paper, plastic, recycling, climate, pollution, solar panels, wind turbines,
+food chains, migration, hibernation, camouflage, coral reefs, money, banks, trade, taxes, democracy, laws, maps, history, museums, music, painting, poetry,
+photography, languages, alphabets, numbers, fractions, triangles, circles, algorithms, programming, machine learning""".replace('\n', ' ').split(', ')
+EVERYDAY = """a fridge, an oven, a lamp, a mirror, a pencil, soap, a key, a lock, a zipper, an umbrella, a bicycle, a bus, a train, a traffic light, a letter, a stamp, a phone, a camera, a radio,
+a kettle, a spoon, a plate, bread, milk, cheese, butter, salt, sugar, honey, chocolate, rice, an egg, an apple, a tomato, tea, coffee, juice, ice, steam, smoke, fire, a candle, a match, wood, stone,
+sand, mud, a shadow, an echo, a bubble, a balloon, a kite, a ball, a boat, a ladder, a wheel, a bridge, a door, a window, a roof, a bed, a pillow, a blanket, a coat, a hat, shoes, a button,
+a needle, a scarf, a book, a newspaper, a map, a compass, a calendar, a clock, a coin, a bank, a shop, a market, a school, a library, a hospital, a garden, a farm, a forest, a river, a lake, the sea,
+an island, a hill, a cave, a storm, thunder, lightning, fog, frost, a leaf, a root, a flower, a seed, grass, moss, a nest, a feather, a shell, a bone, a tooth, hair, skin, a voice, a smile, a birthday,
+a holiday, a neighbor, a friend, a family, a teacher, a doctor, a game, a song, a drum, a piano, a guitar, a painting, a joke, a story, a question, a secret, a promise, a team""".replace('\n', ' ').split(', ')
+WORDS = """brave, honest, patient, curious, kind, generous, polite, careful, gentle, wise, stubborn, proud, jealous, lonely, grateful, hopeful, lazy, clever, quick, heavy, hollow, fragile, ancient, modern,
+rare, common, empty, crowded, distant, narrow, smooth, rough, bright, dim, silent, loud, fresh, rotten, sour, bitter, journey, harvest, shelter, neighbor, treasure, courage, freedom, habit, skill, mistake,
+borrow, repair, explore, invent, discover, protect, whisper, wander, gather, celebrate, forgive, compare, measure, imagine, promise, balance, hero, rumor, recipe, orchard, village, horizon, echo""".replace('\n', ' ').split(', ')
+WHYS = """is the sky blue, do leaves fall in autumn, do we sleep, does ice float, do birds sing, do cats purr, do dogs wag their tails, is the sea salty, do we need water, do we yawn, do we dream,
+does the moon change its shape, do we have seasons, do plants need light, do bees make honey, does bread rise, do onions make us cry, do we brush our teeth, do we wash our hands, is it dark at night,
+do stars twinkle, does metal rust, do boats float, do planes fly, do we get hungry, do we laugh, do people read books, do we wear coats in winter, is snow white, is grass green, do leaves change color,
+does thunder come after lightning, do we have bones, do we breathe, does the heart beat, do we need friends, do fish live in water, do some animals sleep all winter, do people make music, is fire hot,
+is exercise good for us, do we say please, do clocks tick, do balloons pop, do birds fly south, do spiders make webs, do we grow old, do we need trees, is it good to rest, is it good to share""".replace('\n', ' ').split(', ')
 ACTIVITIES = """cooking rice, baking bread, growing tomatoes, learning a language, reading more, sleeping better, saving money, studying for a test, running,
 swimming, riding a bicycle, playing chess, playing the guitar, drawing animals, taking photos, writing a story, making friends, speaking in public,
 cleaning the kitchen, packing for a trip, hiking, camping, fishing, painting a wall, planting a tree, training a dog, caring for a cat, waking up early,
 staying calm, being on time, writing an email, giving a gift, planning a party, organizing a desk, learning math, remembering names, drinking more water,
-eating vegetables, making tea, making coffee, making soup, knitting, singing, dancing, gardening, learning to code, meditating""".replace('\n', ' ').split(', ')
+eating vegetables, making tea, making coffee, making soup, knitting, singing, dancing, gardening, learning to code, meditating, making a sandwich, washing clothes, folding a shirt,
+building a snowman, flying a kite, making a salad, feeding birds, wrapping a gift, keeping a diary, doing homework, cleaning a bedroom, setting the table""".replace('\n', ' ').split(', ')
 GROUPS = """fruits, vegetables, colors, animals, birds, countries, cities, rivers, planets, sports, musical instruments, tools, jobs, hobbies, flowers, trees,
 drinks, desserts, shapes, languages, oceans, mountains, metals, insects, fish, board games, school subjects, kinds of weather, pieces of clothing,
-kinds of furniture, means of transport, spices, famous inventions, kinds of bread, wild animals, farm animals""".replace('\n', ' ').split(', ')
+kinds of furniture, means of transport, spices, famous inventions, kinds of bread, wild animals, farm animals, toys, things in a kitchen, things in a school bag, things to do on a rainy day,
+things to take to the beach, ways to say hello, ways to be kind, good habits, things that are round, things that are cold, things that are soft, things that can fly""".replace('\n', ' ').split(', ')
 COUNTRIES = """France Italy Spain Germany Japan China India Brazil Egypt Canada Mexico Greece Norway Kenya Peru Australia Turkey Poland Portugal Sweden Ireland
 Argentina Thailand Vietnam Morocco Iceland Finland Chile Cuba Nepal""".split()
-STYLES = ['', '', '', ' Keep it short.', ' Use simple words.', ' Answer in two sentences.', ' Answer in one paragraph.', ' Explain it to a child.', ' Be brief.',
-          ' Use an example.', ' Write three sentences.', ' Please be friendly.']
-OPENINGS = ['', '', '', '', 'Please ', 'Can you ', 'Could you ', 'Hi! ', 'Hello, ', 'I am curious: ']
+WEATHER = ['on a sunny day', 'on a rainy night', 'in winter', 'in spring', 'in summer', 'in autumn', 'early in the morning', 'on a windy day', 'at night', 'on a snowy day', 'after school', 'on a birthday']
+
+BRIEF = ['Answer in two or three short sentences.', 'Answer in two short sentences.', 'Answer in one short paragraph with simple words.', 'Use three short sentences.']
+TALE = ['Use short sentences and very simple words, as for a small child. Write one or two short paragraphs and a happy end.', 'Write eight short sentences with simple words.',
+        'Keep it under 120 words, with simple words and a clear end.', 'Write it for a small child, in two short paragraphs.']
+STYLES = ['', '', '', '', '', ' Keep it short.', ' Use simple words.', ' Explain it to a child.', ' Be brief.', ' Please be friendly.']
 
 
-def lower_first(s):
-    return s[:1].lower() + s[1:]
+def an(s):
+    return ('an ' if s[0] in 'aeiou' else 'a ') + s
 
 
 def opened(rng, s):
-    o = rng.choice(OPENINGS)
-    if o.startswith(('Can', 'Could')):
-        return o + lower_first(s).rstrip('.') + '?'
-    return o + (lower_first(s) if o == 'Please ' else s)
+    o = rng.choice(['', '', '', '', 'Please ', 'Can you ', 'Could you ', 'Hi! ', 'Hello! '])
+    if o.startswith('C'):
+        return o + s[0].lower() + s[1:].rstrip('.') + '?'
+    return o + (s[0].lower() + s[1:] if o == 'Please ' else s)
+
+
+def hero(rng):
+    who = rng.choice([rng.choice(ANIMALS), rng.choice(PEOPLE)])
+    who = an(rng.choice([who, f'{rng.choice(MOODS)} {who}']))
+    return who + rng.choice(['', f' named {rng.choice(NAMES)}', f' called {rng.choice(NAMES)}'])
 
 
 def story(rng):
-    hero = rng.choice([rng.choice(ANIMALS), rng.choice(PEOPLE)])
-    name = rng.choice(['', '', ' named ' + rng.choice(NAMES)])
-    more = rng.choice([f' who finds a {rng.choice(THINGS)}', f' and a {rng.choice(ANIMALS)}', f' in a {rng.choice(PLACES)}',
-                       f' who lives in a {rng.choice(PLACES)} and meets a {rng.choice(ANIMALS)}', f' who loses a {rng.choice(THINGS)} in a {rng.choice(PLACES)}'])
-    kind = rng.choice(['short story', f'{rng.choice(FEELINGS)} story', f'short {rng.choice(FEELINGS)} story', 'very short story', 'bedtime story', 'short poem'])
-    art = 'an' if kind[0] in 'aeiou' else 'a'
-    return opened(rng, f'{rng.choice(["Write", "Tell me"])} {art} {kind} about a {hero}{name}{more}.') + rng.choice(['', '', ' Keep it short.', ' Use simple words.'])
+    a, thing, place, event = hero(rng), an(rng.choice(THINGS)), an(rng.choice(PLACES)), rng.choice(EVENTS)
+    about = rng.choice([f'{a} who finds {thing}', f'{a} and {hero(rng)}', f'{a} in {place}', f'{a} who lives in {place}', f'{a} who loses {thing}', f'{a} who wants {thing}',
+                        f'{a} and {thing}', f'{a} in {place}, where {event}', f'{a}. In the story, {event}', f'{a} {rng.choice(WEATHER)}', f'{a} who makes {thing} for a friend',
+                        f'{a} who learns about {rng.choice(LESSONS)}', f'{a} who is afraid of {an(rng.choice(ANIMALS))}', f'two friends, {rng.choice(NAMES)} and {rng.choice(NAMES)}, in {place}'])
+    kind = rng.choice(['short story', 'story', f'{rng.choice(FEELINGS)} story', f'short {rng.choice(FEELINGS)} story', 'very short story', 'bedtime story', 'little story', 'simple story'])
+    text = rng.choice([f'Write {an(kind)} about {about}.', f'Tell me {an(kind)} about {about}.', f'I would like {an(kind)} about {about}.', f'Make up {an(kind)} about {about}.'])
+    if rng.random() < 0.12:
+        text = f'Write a short story. Use the words "{rng.choice(ANIMALS)}", "{rng.choice(THINGS).split()[-1]}" and "{rng.choice(WORDS)}".'
+    return opened(rng, text) if text[0] in 'WTM' else text, rng.choice(TALE), 0.7
+
+
+def poem(rng):
+    about = rng.choice([hero(rng), an(rng.choice(THINGS)), an(rng.choice(PLACES)), rng.choice(SCIENCE), rng.choice(LESSONS)])
+    return opened(rng, rng.choice([f'Write a short poem about {about}.', f'Write four lines about {about} that rhyme.'])), 'Write four short lines.', 0.7
 
 
 def explain(rng):
-    t = rng.choice(SCIENCE)
-    q = rng.choice(['Explain {}.', 'What is the idea behind {}?', 'How would you describe {}?', 'Tell me about {}.', 'Why does {} matter?', 'What should I know about {}?',
-                    'Give me a short explanation of {}.', 'What is interesting about {}?', 'Teach me something about {}.', 'Help me understand {}.']).format(t)
-    return (opened(rng, q) if q.endswith('.') else q) + rng.choice(STYLES)
+    t = rng.choice(SCIENCE + EVERYDAY)
+    q = rng.choice(['Explain {}.', 'What is {} for a child?', 'How would you describe {}?', 'Tell me about {}.', 'Why is {} important?', 'What should I know about {}?', 'Give me a short explanation of {}.',
+                    'What is interesting about {}?', 'Teach me something about {}.', 'Help me understand {}.', 'How does {} work?', 'Tell me one fact about {}.', 'What do people use {} for?']).format(t)
+    return (opened(rng, q) if q.endswith('.') else q) + rng.choice(STYLES), rng.choice(BRIEF), 0.4
+
+
+def everyday(rng):
+    t = rng.choice(EVERYDAY)
+    return rng.choice([f'What is {t}?', f'What is {t}?', f'What is {t} used for?', f'Describe {t}.', f'Where can I find {t}?', f'What does {t} look like?', f'Who needs {t}?', f'Tell me about {t}.',
+                       f'What is {t} made of?']) + rng.choice(STYLES), rng.choice(BRIEF), 0.4
+
+
+def why(rng):
+    return rng.choice(['Why {}?', 'Why {}?', 'Do you know why {}?', 'Tell me why {}.']).format(rng.choice(WHYS)) + rng.choice(STYLES), rng.choice(BRIEF), 0.4
+
+
+def word(rng):
+    w = rng.choice(WORDS)
+    return rng.choice([(f'What does "{w}" mean?', 'Answer in one or two short sentences.', 0.4), (f'Define the word {w}.', 'Answer in one short sentence.', 0.4),
+                       (f'Use the word "{w}" in a sentence.', 'Write only one short sentence.', 0.7), (f'What does it mean to be {w}?' if w in WORDS[:24] else f'Explain the word {w} to a child.', rng.choice(BRIEF), 0.4),
+                       (f'Write two sentences with the word "{w}".', '', 0.7)])
 
 
 def advice(rng):
-    a, n = rng.choice(ACTIVITIES), rng.choice(['two', 'three', 'four', 'five'])
-    return rng.choice([f'Give me {n} tips for {a}.', f'What is the best way to start {a}?', f'I want to get better at {a}. What should I do?',
-                       f'What are common mistakes when {a}?', f'How do I begin with {a}?', f'Why is {a} good for me?', f'My friend {rng.choice(NAMES)} needs help with {a}. Any advice?']) + rng.choice(STYLES)
+    a, n = rng.choice(ACTIVITIES), rng.choice(['two', 'three', 'four'])
+    listed = 'Write a numbered list with one short sentence for each.'
+    return rng.choice([(f'Give me {n} tips for {a}.', listed, 0.5), (f'What is the best way to start {a}?', rng.choice(BRIEF), 0.5), (f'I want to get better at {a}. What should I do?', rng.choice(BRIEF), 0.5),
+                       (f'How do I begin with {a}?', rng.choice(BRIEF), 0.5), (f'Explain {a} in {n} steps.', listed, 0.5), (f'Why do people like {a}?', rng.choice(BRIEF), 0.5),
+                       (f'My friend {rng.choice(NAMES)} needs help with {a}. Any advice?', rng.choice(BRIEF), 0.5), (f'What do I need for {a}?', rng.choice(BRIEF), 0.5),
+                       (f'Give me one tip for {a}.', 'Answer in one or two short sentences.', 0.5)])
 
 
 def listing(rng):
     n, g = rng.choice(['two', 'three', 'four', 'five']), rng.choice(GROUPS)
-    return rng.choice([f'List {n} {g}.', f'Name {n} {g}.', f'Can you name {n} {g}?', f'Give me {n} examples of {g}.', f'Tell me {n} {g} and one fact about each.'])
+    only = f'Write only the {n} names, in one line, with commas.'
+    numbered = f'Write a numbered list of exactly {n} short lines.'
+    return rng.choice([(f'List {n} {g}.', numbered, 0.5), (f'Name {n} {g}.', only, 0.5), (f'Can you name {n} {g}?', only, 0.5), (f'Give me {n} examples of {g}.', numbered, 0.5),
+                       (f'Tell me {n} {g} and one fact about each.', 'Write one short sentence for each.', 0.5)])
 
 
 def animal(rng):
     a, b = rng.sample(ANIMALS, 2)
-    return rng.choice([f'What does a {a} eat?', f'Where does a {a} live?', f'Tell me a fact about the {a}.', f'What is the difference between a {a} and a {b}?',
-                       f'Describe a {a}.', f'Would a {a} be a good pet?', f'Why is the {a} special?', f'Compare a {a} with a {b}.']) + rng.choice(STYLES)
+    return rng.choice([f'What does {an(a)} eat?', f'Where does {an(a)} live?', f'Tell me a fact about the {a}.', f'Describe {an(a)}.', f'Would {an(a)} be a good pet?', f'Why is the {a} special?',
+                       f'What sound does {an(a)} make?', f'What does {an(a)} look like?', f'How does {an(a)} move?']) + rng.choice(STYLES), rng.choice(BRIEF), 0.4
+
+
+def compare(rng):
+    pool = rng.choice([ANIMALS, ANIMALS, [t.split(' ', 1)[-1] for t in EVERYDAY if t.startswith('a ')], PLACES])
+    a, b = rng.sample(pool, 2)
+    return rng.choice([f'What is the difference between {an(a)} and {an(b)}?', f'Compare {an(a)} with {an(b)}.', f'Which is bigger, {an(a)} or {an(b)}?', f'How are {an(a)} and {an(b)} alike?',
+                       f'Would you like {an(a)} or {an(b)}?']) + rng.choice(STYLES), rng.choice(BRIEF), 0.4
 
 
 def country(rng):
     c = rng.choice(COUNTRIES)
     return rng.choice([f'What is the capital of {c}?', f'Tell me about {c}.', f'What food is {c} known for?', f'Why do people visit {c}?', f'What language do people speak in {c}?',
-                       f'Name one famous place in {c}.', f'Describe a day in {c}.']) + rng.choice(STYLES[:8])
+                       f'Name one famous place in {c}.', f'Describe a day in {c}.', f'Where is {c}?', f'What is the weather like in {c}?']) + rng.choice(STYLES), rng.choice(BRIEF[:2]), 0.3
 
 
 def small_talk(rng):
-    n = rng.choice(NAMES)
+    n, m = rng.choice(NAMES), rng.choice(MOODS)
     return rng.choice(['Hello!', 'Hi there!', 'How are you today?', f'Hi, my name is {n}.', 'Good morning!', 'What can you do?', 'Can you help me?', 'Tell me a joke.', 'Tell me a fun fact.',
-                       'I feel sad today.', 'I am bored. What should I do?', f'I had a great day with {n}!', 'What is your favorite color?', 'Thank you for your help!', 'I am tired.',
-                       f'It is {n}\'s birthday. What should I write on the card?', 'I am nervous about a test.', 'What should I eat for dinner?', 'Say something nice.',
-                       f'I am {rng.choice(FEELINGS)} because I found a {rng.choice(THINGS)}.', f'I saw a {rng.choice(ANIMALS)} in the {rng.choice(PLACES)} today.'])
+                       f'I feel {m} today.', f'My friend {n} is {m}. What can I do?', 'I am bored. What should I do?', f'I had a great day with {n}!', 'Thank you for your help!', f'Good night, I am {m}.',
+                       f'It is {n}\'s birthday. What should I write on the card?', f'I am {m} about a test.', 'What should I eat for dinner?', 'Say something nice.', f'I made {an(rng.choice(THINGS))} today!',
+                       f'I am happy because I found {an(rng.choice(THINGS))}.', f'I saw {an(rng.choice(ANIMALS))} in the {rng.choice(PLACES)} today.', f'I lost my {rng.choice(THINGS).split()[-1]}.',
+                       f'I want to go to the {rng.choice(PLACES)} with {n}.', f'My {rng.choice(ANIMALS)} is called {n}.', f'I like {rng.choice(ACTIVITIES)}.', f'Today I tried {rng.choice(ACTIVITIES)}.']), \
+        rng.choice(['Answer in one or two short and friendly sentences.', 'Answer in two friendly sentences.']), 0.5
 
 
 def sentence(rng):
-    return rng.choice([f'Write one sentence about a {rng.choice(ANIMALS)} and a {rng.choice(THINGS)}.', f'Describe a {rng.choice(PLACES)} in one sentence.',
-                       f'Make up a name for a {rng.choice(PEOPLE)} and describe them.', f'Write a short letter from {rng.choice(NAMES)} to {rng.choice(NAMES)} about a {rng.choice(THINGS)}.',
-                       f'Write a question about {rng.choice(SCIENCE)} and answer it.', f'What would a {rng.choice(ANIMALS)} say to a {rng.choice(ANIMALS)}?',
-                       f'Imagine a {rng.choice(PLACES)} with a {rng.choice(THINGS)}. What happens?', f'Write a short description of a {rng.choice(PEOPLE)} in a {rng.choice(PLACES)}.'])
+    a, t, p, n = rng.choice(ANIMALS), rng.choice(THINGS), rng.choice(PLACES), rng.choice(NAMES)
+    one, few = 'Write only one short sentence.', 'Write three short sentences.'
+    return rng.choice([(f'Write one sentence about {an(a)} and {an(t)}.', one, 0.7), (f'Describe {an(p)} in one sentence.', one, 0.7), (f'Make up a name for {hero(rng)} and describe them.', few, 0.7),
+                       (f'Write a short letter from {n} to {rng.choice(NAMES)} about {an(t)}.', few, 0.7), (f'What would {an(a)} say to {an(rng.choice(ANIMALS))}?', 'Answer in one or two short sentences.', 0.7),
+                       (f'Imagine {an(p)} with {an(t)}. What happens?', few, 0.7), (f'Describe {hero(rng)} in {an(p)}.', few, 0.7), (f'Describe {an(t)}.', few, 0.6),
+                       (f'Write three sentences about {an(p)} {rng.choice(WEATHER)}.', few, 0.7), (f'Write a short note to {n} to say {rng.choice(["thank you", "sorry", "hello", "good luck", "happy birthday"])}.', few, 0.6),
+                       (f'Give a good title for a story about {hero(rng)}.', 'Write only the title.', 0.7), (f'How does a story about {hero(rng)} begin?', 'Write two short sentences.', 0.7),
+                       (f'Write a short dialogue between {n} and {hero(rng)}.', 'Write four short lines, each with the name of who speaks.', 0.7)])
 
 
-KINDS = [(story, 26), (explain, 26), (advice, 12), (listing, 7), (animal, 9), (country, 7), (small_talk, 5), (sentence, 8)]
+def rewrite(rng):
+    who, m, t, p = rng.choice(NAMES), rng.choice(MOODS), an(rng.choice(THINGS)), f'in the {rng.choice(PLACES)}'
+    s = rng.choice([f'{who} found {t} {p}.', f'{who} saw {an(rng.choice(ANIMALS))} {p} and was {m}.', f'The {m} {rng.choice(ANIMALS)} sat {p}.', f'{who} likes {rng.choice(ACTIVITIES)} with a friend.',
+                    f'{who} walked home {rng.choice(WEATHER)} with {t}.'])
+    return rng.choice(['Say this in other words: {}', 'Rewrite this sentence: {}', 'Make this sentence longer: {}', 'Continue: {}', 'What happens next? {}', 'Write this sentence in a funny way: {}']).format(s), \
+        'Write one or two short sentences.', 0.6
+
+
+KINDS = [(story, 38), (explain, 11), (everyday, 8), (why, 5), (word, 5), (advice, 7), (listing, 4), (animal, 5), (compare, 3), (country, 2), (small_talk, 7), (sentence, 9), (rewrite, 3), (poem, 2)]
 
 
 def prompt(rng):
     return rng.choices([k for k, _ in KINDS], [w for _, w in KINDS])[0](rng)
 
 
-def follow_up(rng):
-    return rng.choice(['Tell me more.', 'Can you give an example?', 'Why is that?', 'Thank you! Can you make it shorter?', 'What happens next?', 'Can you say that in simpler words?',
-                       'And what is the most important part?', 'Interesting. What else should I know?', 'Summarize it in one sentence.', 'How did you come to that?',
-                       f'What would {rng.choice(NAMES)} think about it?', f'Now tell me about a {rng.choice(ANIMALS)}.', 'Thanks. Give me one more idea.', 'Is there anything surprising about it?',
-                       lower_first(prompt(rng)).capitalize(), prompt(rng)])
+def follow_up(rng, talk):
+    """A further question after a talk's answer, or None to leave it there."""
+    if rng.random() > 0.3:
+        return None
+    question, answer = talk[-2]['content'], talk[-1]['content']
+    if len(answer) > 500:
+        return None
+    if 'story' in question.lower():
+        return rng.choice([('What happens next?', 'Write three short sentences.', 0.7), ('What is the lesson of the story?', 'Answer in one short sentence.', 0.4), ('Thank you! Give it a title.', 'Write only the title.', 0.5),
+                           ('Tell it again in two sentences.', '', 0.5), ('Who is in the story?', 'Answer in one short sentence.', 0.3), ('How does the story end?', 'Answer in one or two short sentences.', 0.4),
+                           ('Where does the story happen?', 'Answer in one short sentence.', 0.3), prompt(rng)])
+    return rng.choice([('Tell me more.', 'Write two short sentences.', 0.5), ('Can you give an example?', 'Write two short sentences.', 0.5), ('Why is that?', rng.choice(BRIEF), 0.4),
+                       ('Can you say that in simpler words?', 'Write one or two short sentences.', 0.4), ('Summarize it in one sentence.', '', 0.4), ('Thank you!', 'Answer in one short and friendly sentence.', 0.5),
+                       ('Thanks. Give me one more idea.', 'Write one short sentence.', 0.6), prompt(rng), prompt(rng), prompt(rng)])

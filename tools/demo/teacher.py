@@ -1,186 +1,263 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Samples chats from SmolLM2-135M-Instruct (Apache-2.0), read from its GGUF file, with a plain batched decoder: static cache, CUDA graphs.
+"""Samples chats from SmolLM2-135M-Instruct (Apache-2.0), read from its GGUF file.
 
-    python teacher.py --gguf SmolLM2-135M-Instruct.Q4_1.gguf --seconds 200 --out chats.jsonl.gz
+    python teacher.py --gguf SmolLM2-135M-Instruct.Q4_1.gguf --seconds 150 --out chats
 
-A line is {"kind": "teacher", "messages": [{"role": "user" | "assistant", "content": …}, …]}."""
-import argparse, gzip, json, random, time
+writes chats.0.jsonl.gz … (one per worker). A line is {"kind": "teacher", "messages": [{"role": "user" | "assistant", "content": …}, …]}.
+
+One process decodes; workers ask, read answers and write. Every answer that ends is followed by another prompt, so slots never wait for the slowest:
+
+    worker:  prompts ─────► ready ─► free slots ─► 4 steps ─► answers that ended ─► worker: filter, ask further or write, next prompt
+
+The host looks at what one burst of steps left while the next one runs."""
+import time
+
+BEGUN = time.time()
+
+import argparse, gzip, json, multiprocessing, os, queue, random, re, threading
+from collections import Counter, deque
+
+os.environ['TOKENIZERS_PARALLELISM'] = 'false'
 
 import gguf
+import numpy as np
 import torch
-import torch.nn.functional as F
-from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 
 import prompts
+from decoder import END, START, Decoder, ascii_ids, read_meta, read_tokenizer, read_weights
 
-SYSTEM = 'You are a helpful assistant. You answer briefly, clearly and in a friendly way.'
-END = '<|im_end|>'
-
-
-def read_gguf(path, dtype, device):
-    """Weights by name, dequantised; metadata; the tokenizer."""
-    r = gguf.GGUFReader(path)
-    w = {t.name: torch.from_numpy(gguf.quants.dequantize(t.data, t.tensor_type).copy()).to(device, dtype) for t in r.tensors}
-    meta = {k: f.contents() for k, f in r.fields.items() if not k.startswith('tokenizer.ggml.')}
-    tokens, merges = r.fields['tokenizer.ggml.tokens'].contents(), r.fields['tokenizer.ggml.merges'].contents()
-    t = Tokenizer(models.BPE(vocab={s: i for i, s in enumerate(tokens)}, merges=[tuple(m.split(' ')) for m in merges]))
-    t.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)])
-    t.decoder = decoders.ByteLevel()
-    t.add_special_tokens(['<|im_start|>', END, '<|endoftext|>'])
-    return w, meta, t
+SELF = re.compile(r'smollm|hugging ?face|openai|chatgpt', re.I)
+MODEL = re.compile(r"as an? (ai|artificial|language|digital)|\b(ai|language) (model|assistant)|i'm an ai|i am an ai|i'm sorry, (but )?i (can't|cannot|am not)|i (can't|cannot) (assist|help|provide|fulfil)", re.I)
+BURST = 4
 
 
-def rms(x, w, eps):
-    return F.rms_norm(x.float(), (x.shape[-1],), w.float(), eps).to(x.dtype)
+def loops(text):
+    """Whether an answer repeats itself: the same 6 words twice, or a sentence, or a line."""
+    words = re.findall(r"[a-z0-9']+", text.lower())
+    grams = Counter(tuple(words[i:i + 6]) for i in range(len(words) - 5))
+    if grams and max(grams.values()) > 1:
+        return True
+    said = [s.strip().lower() for s in re.split(r'[.!?\n]', text) if len(s.strip()) > 12]
+    return len(set(said)) < len(said)
 
 
-class Decoder:
-    """Static batch [B] with a cache of T positions. Sequences end at the right edge of their prompts: prompts are padded on the left."""
-
-    def __init__(self, w, meta, batch, length, device, dtype):
-        self.w, self.B, self.T, self.device, self.dtype = w, batch, length, device, dtype
-        g = lambda k: meta['llama.' + k]
-        self.layers, self.heads, self.kv = g('block_count'), g('attention.head_count'), g('attention.head_count_kv')
-        self.dim, self.eps, theta = g('embedding_length') // g('attention.head_count'), g('attention.layer_norm_rms_epsilon'), g('rope.freq_base')
-        freq = 1 / theta ** (torch.arange(0, self.dim, 2, device=device).float() / self.dim)
-        angle = torch.arange(length, device=device).float()[:, None] * freq
-        self.cos, self.sin = angle.cos(), angle.sin()
-        shape = (self.layers, batch, self.kv, length, self.dim)
-        self.k, self.v = torch.zeros(shape, device=device, dtype=dtype), torch.zeros(shape, device=device, dtype=dtype)
-        self.pad = torch.zeros(batch, dtype=torch.long, device=device)
-        self.graphs = {}
-        self.fused = [torch.cat([w[f'blk.{i}.attn_{n}.weight'] for n in 'qkv']) for i in range(self.layers)]
-        self.gate_up = [torch.cat([w[f'blk.{i}.ffn_{n}.weight'] for n in ('gate', 'up')]) for i in range(self.layers)]
-
-    def rope(self, x, pos):
-        """x [B, heads, n, dim] in GGUF's interleaved pairs, pos [B, n]."""
-        c, s = self.cos[pos][:, None].to(x.dtype), self.sin[pos][:, None].to(x.dtype)
-        a, b = x[..., 0::2], x[..., 1::2]
-        return torch.stack((a * c - b * s, a * s + b * c), -1).flatten(-2)
-
-    def forward(self, ids, at, upto):
-        """ids [B, n] at slots at [n] of a cache read up to upto; gives the last row's logits."""
-        B, n = ids.shape
-        pos = (at[None] - self.pad[:, None]).clamp(min=0)
-        slot = torch.arange(upto, device=self.device)
-        seen = (slot[None, None] <= at[None, :, None]) & (slot[None, None] >= self.pad[:, None, None])
-        mask = torch.zeros(B, 1, 1, n, upto, device=self.device).masked_fill(~seen[:, None, None], -1e9)
-        x = self.w['token_embd.weight'][ids]
-        for i in range(self.layers):
-            p = f'blk.{i}.'
-            h = rms(x, self.w[p + 'attn_norm.weight'], self.eps)
-            q, k, v = (h @ self.fused[i].T).view(B, n, -1, self.dim).transpose(1, 2).split([self.heads, self.kv, self.kv], 1)
-            self.k[i].index_copy_(2, at, self.rope(k, pos))
-            self.v[i].index_copy_(2, at, v)
-            keys, values = self.k[i][:, :, :upto], self.v[i][:, :, :upto]
-            q = self.rope(q, pos).reshape(B, self.kv, self.heads // self.kv * n, self.dim)
-            s = (q @ keys.transpose(-1, -2)).view(B, self.kv, -1, n, upto).float() * self.dim ** -0.5 + mask
-            o = s.softmax(-1).to(self.dtype).view(B, self.kv, -1, upto) @ values
-            o = o.view(B, self.heads, n, self.dim).transpose(1, 2).reshape(B, n, -1)
-            x = x + o @ self.w[p + 'attn_output.weight'].T
-            h = rms(x, self.w[p + 'ffn_norm.weight'], self.eps)
-            g, u = (h @ self.gate_up[i].T).chunk(2, -1)
-            x = x + (F.silu(g) * u) @ self.w[p + 'ffn_down.weight'].T
-        return rms(x[:, -1], self.w['output_norm.weight'], self.eps) @ self.w['token_embd.weight'].T
-
-    def sample(self, logits, temperature=0.6, top_k=40):
-        top, ids = logits.float().topk(top_k)
-        return ids.gather(1, torch.multinomial((top / temperature).softmax(-1), 1))
-
-    def step(self, upto):
-        """One token for every sequence, reading the cache up to a multiple of 64: a graph each."""
-        upto = min(self.T, (upto + 63) // 64 * 64)
-        if self.device != 'cuda':
-            self.last.copy_(self.sample(self.forward(self.last, self.at, upto)))
-        else:
-            if upto not in self.graphs:
-                saved = self.last.clone()
-                stream = torch.cuda.Stream()
-                stream.wait_stream(torch.cuda.current_stream())
-                with torch.cuda.stream(stream):
-                    self.sample(self.forward(self.last, self.at, upto))
-                torch.cuda.current_stream().wait_stream(stream)
-                self.graphs[upto] = torch.cuda.CUDAGraph()
-                with torch.cuda.graph(self.graphs[upto]):
-                    self.last.copy_(self.sample(self.forward(self.last, self.at, upto)))
-                self.last.copy_(saved)
-            self.graphs[upto].replay()
-        self.at += 1
-
-    @torch.no_grad()
-    def generate(self, prompts_ids, limit, end):
-        """prompts_ids: B lists; gives B lists of at most limit ids, cut before end (None where it never came)."""
-        n = max(map(len, prompts_ids))
-        ids = torch.full((self.B, n), end)
-        for i, p in enumerate(prompts_ids):
-            ids[i, n - len(p):] = torch.tensor(p)
-        self.pad.copy_(torch.tensor([n - len(p) for p in prompts_ids]))
-        ids, rows = ids.to(self.device), []
-        logits = []
-        for part in range(0, self.B, 256):  # prompts in parts, to bound the memory of their scores
-            sub = self.view(part, min(self.B, part + 256))
-            logits.append(sub.forward(ids[part:part + 256], torch.arange(n, device=self.device), n))
-        if not hasattr(self, 'last'):
-            self.last, self.at = torch.zeros(self.B, 1, dtype=torch.long, device=self.device), torch.zeros(1, dtype=torch.long, device=self.device)
-        self.last.copy_(self.sample(torch.cat(logits)))
-        self.at.fill_(n)
-        done = torch.zeros(self.B, 1, dtype=torch.bool, device=self.device)
-        for i in range(min(limit, self.T - n)):
-            rows.append(self.last.clone())
-            done |= self.last == end
-            if i % 32 == 31 and done.float().mean() > 0.97:
-                break
-            self.step(n + i + 1)
-        out = torch.cat(rows, 1).tolist()
-        return [r[:r.index(end)] if end in r else None for r in out]
-
-    def view(self, lo, hi):
-        """The same model over a part of the batch."""
-        d = object.__new__(Decoder)
-        d.__dict__.update(self.__dict__)
-        d.B, d.k, d.v, d.pad = hi - lo, self.k[:, lo:hi], self.v[:, lo:hi], self.pad[lo:hi]
-        return d
+def fault(text, rng):
+    """Why an answer is dropped; empty if it is kept."""
+    if len(text) < 2 or not any(c.isalpha() for c in text):
+        return 'empty'
+    if any(not (c == '\n' or ' ' <= c <= '~') for c in text):
+        return 'not ASCII'
+    if SELF.search(text):
+        return 'names its maker'
+    if MODEL.search(text) and rng.random() > 0.03:
+        return 'speaks as a model'
+    if loops(text):
+        return 'loops'
+    if text.count('"') % 2 or text.count('```') or text.count('[') or text.count('**') % 2:
+        return 'form'
+    if text[-1] not in '.!?")' and len(text) > 60:
+        return 'no end'
+    return ''
 
 
-def render(tok, messages):
-    text = f'<|im_start|>system\n{SYSTEM}{END}\n' + ''.join(f'<|im_start|>{m["role"]}\n{m["content"]}{END}\n' for m in messages)
-    return tok.encode(text + '<|im_start|>assistant\n', add_special_tokens=False).ids
+class Asker:
+    """Makes prompts, reads answers. A task is (key, ids after the prefix, heat)."""
+
+    def __init__(self, tok, seed, room):
+        self.tok, self.rng, self.room, self.talks, self.key = tok, random.Random(seed), room, {}, 0
+        self.chats, self.tokens, self.dropped, self.lines = 0, 0, Counter(), []
+
+    def task(self, talk, ask):
+        """ask: prompts' (question, what only the teacher reads, heat)."""
+        question, hidden, heat = ask
+        talk = talk + [{'role': 'user', 'content': question}]
+        told = talk[:-1] + [{'role': 'user', 'content': (question + ' ' + hidden).strip()}]
+        text = ''.join(f'{START}{m["role"]}\n{m["content"]}{END}\n' for m in told)[len(f'{START}user\n'):] + f'{START}assistant\n'
+        ids = self.tok.encode(text, add_special_tokens=False).ids
+        if len(ids) > self.room:
+            return None
+        self.key += 1
+        self.talks[self.key] = talk
+        return self.key, ids, heat
+
+    def fresh(self):
+        return self.task([], prompts.prompt(self.rng))
+
+    def read(self, answers):
+        """answers: (key, ids up to end, or None where it did not end). A task for each."""
+        tasks, texts = [], self.tok.decode_batch([ids if ids is not None else [] for _, ids in answers])
+        for (key, ids), text in zip(answers, texts):
+            talk, text, task = self.talks.pop(key), text.strip(), None
+            why = 'too long' if ids is None else fault(text, self.rng)
+            if why:
+                self.dropped[why] += 1
+                self.write(talk[:-1])
+            else:
+                self.tokens += len(ids)
+                talk = talk + [{'role': 'assistant', 'content': text}]
+                ask = prompts.follow_up(self.rng, talk) if len(talk) < 4 else None
+                task = self.task(talk, ask) if ask else None
+                if not task:
+                    self.write(talk)
+            tasks.append(task or self.fresh())
+        return tasks
+
+    def write(self, talk):
+        if talk:
+            self.chats += 1
+            self.lines.append(json.dumps({'kind': 'teacher', 'messages': talk}) + '\n')
+
+    def flush(self, f):
+        f.write(''.join(self.lines))
+        self.lines = []
+
+
+def work(pipe, tok, seed, room, share, path):
+    """A worker: tasks out, answers in; None ends it."""
+    asker = Asker(tok, seed, room)
+    pipe.send([asker.fresh() for _ in range(share)])
+    with gzip.open(path, 'wt', compresslevel=6) as f:
+        while (answers := pipe.recv()) is not None:
+            pipe.send(asker.read(answers))
+            asker.flush(f)
+        for talk in asker.talks.values():  # what was asked further and not answered in time
+            asker.write(talk[:-1])
+        asker.flush(f)
+    pipe.send((asker.chats, asker.tokens, asker.dropped))
+
+
+class Pool:
+    """The workers: tasks that wait, answers to hand over."""
+
+    def __init__(self, tok, args, room, ahead):
+        self.pipes, self.ready = [], deque()
+        context = multiprocessing.get_context('fork')  # before the process touches the GPU
+        for i in range(args.workers):
+            here, there = context.Pipe()
+            context.Process(target=work, args=(there, tok, args.seed * 1000 + i, room, ahead // args.workers, f'{args.out}.{i}.jsonl.gz'), daemon=True).start()
+            self.pipes.append(here)
+        self.sent = queue.SimpleQueue()
+        threading.Thread(target=self.send, daemon=True).start()
+
+    def send(self):
+        """A thread of its own, so that a full pipe never holds up the decoder."""
+        while True:
+            pipe, answers = self.sent.get()
+            pipe.send(answers)
+
+    def poll(self):
+        for i, p in enumerate(self.pipes):
+            while p.poll():
+                self.ready += [(i, *task) for task in p.recv()]
+
+    def give(self, ended):
+        """ended: (worker, key, ids or None)"""
+        for i, p in enumerate(self.pipes):
+            mine = [(key, ids) for w, key, ids in ended if w == i]
+            if mine:
+                self.sent.put((p, mine))
+
+    def close(self):
+        chats, tokens, dropped = 0, 0, Counter()
+        for p in self.pipes:
+            self.sent.put((p, None))
+        for p in self.pipes:
+            while isinstance(last := p.recv(), list):
+                pass
+            chats, tokens, dropped = chats + last[0], tokens + last[1], dropped + last[2]
+        return chats, tokens, dropped
+
+
+class Board:
+    """Who sits in which slot, and since which burst."""
+
+    def __init__(self, d):
+        self.d, self.owner, self.since = d, [None] * d.slots, np.zeros(d.slots, np.int64)
+        pinned = lambda x: torch.zeros(x.shape, dtype=x.dtype, pin_memory=d.device == 'cuda')
+        self.shots = [[pinned(x) for x in (d.done, d.count, d.out)] for _ in range(2)]
+        self.events = [torch.cuda.Event() for _ in range(2)] if d.device == 'cuda' else None
+
+    def shoot(self, burst):
+        """Copies the state after a burst to the host, in the GPU's own time."""
+        for to, x in zip(self.shots[burst % 2], (self.d.done, self.d.count, self.d.out)):
+            to.copy_(x, non_blocking=True)
+        if self.events:
+            self.events[burst % 2].record()
+
+    def ended(self, burst):
+        """(free slots, answers that ended, their tokens) as a burst left them."""
+        if self.events:
+            self.events[burst % 2].synchronize()
+        done, count, out = (x.numpy() for x in self.shots[burst % 2])
+        free = np.flatnonzero((done != 0) & (self.since <= burst))
+        ended, tokens = [], 0
+        for slot, n, row in zip(free.tolist(), count[free].tolist(), out[free]):
+            if self.owner[slot]:
+                tokens += n
+                whole = n > 0 and row[n - 1] == self.d.end
+                ended.append((*self.owner[slot], row[:n - 1].tolist() if whole else None))
+                self.owner[slot] = None
+        return free.tolist(), ended, tokens
+
+    def seat(self, free, ready, burst):
+        """Fills free slots with tasks that wait; they count from the burst after."""
+        n = min(len(free), len(ready))
+        tasks = [ready.popleft() for _ in range(n)]
+        for slot, (worker, key, _, _) in zip(free, tasks):
+            self.owner[slot], self.since[slot] = (worker, key), burst + 1
+        if n:
+            self.d.fill(free[:n], [t[2] for t in tasks], [t[3] for t in tasks])
 
 
 def main():
     ap = argparse.ArgumentParser()
     ap.add_argument('--gguf', required=True)
     ap.add_argument('--out', required=True)
-    ap.add_argument('--seconds', type=float, default=200)
-    ap.add_argument('--batch', type=int, default=3072)
-    ap.add_argument('--length', type=int, default=512)
-    ap.add_argument('--limit', type=int, default=230)
+    ap.add_argument('--seconds', type=float, default=150, help='in all, start and end included')
+    ap.add_argument('--slots', type=int, default=3072)
+    ap.add_argument('--length', type=int, default=576)
+    ap.add_argument('--limit', type=int, default=200)
+    ap.add_argument('--min-p', type=float, default=0.1)
+    ap.add_argument('--workers', type=int, default=6)
+    ap.add_argument('--attend', default='64,4', help="positions and warps of the attention kernel")
     ap.add_argument('--seed', type=int, default=1)
     a = ap.parse_args()
     device = 'cuda' if torch.cuda.is_available() else 'cpu'
-    torch.manual_seed(a.seed)
-    rng = random.Random(a.seed)
-    w, meta, tok = read_gguf(a.gguf, torch.bfloat16 if device == 'cuda' else torch.float32, device)
-    d = Decoder(w, meta, a.batch, a.length, device, torch.bfloat16 if device == 'cuda' else torch.float32)
+    dtype = torch.bfloat16 if device == 'cuda' else torch.float32
+    said = lambda text: print(f'{time.time() - BEGUN:.1f} s: {text}', flush=True)
+    reader = gguf.GGUFReader(a.gguf)
+    tok, meta = read_tokenizer(reader), read_meta(reader)
     end = tok.token_to_id(END)
-    begun, tokens, chats, carried = time.time(), 0, 0, []
-    with gzip.open(a.out, 'wt', compresslevel=3) as f:
-        while time.time() - begun < a.seconds:
-            talks = carried + [[{'role': 'user', 'content': prompts.prompt(rng)}] for _ in range(a.batch - len(carried))]
-            carried = []
-            for talk, ids in zip(talks, d.generate([render(tok, t) for t in talks], a.limit, end)):
-                text = tok.decode(ids).strip() if ids else ''
-                if len(text) < 2 or '\ufffd' in text or 'SmolLM' in text or 'Hugging Face' in text:
-                    continue
-                tokens += len(ids)
-                talk = talk + [{'role': 'assistant', 'content': text}]
-                if len(talk) == 2 and len(ids) < 140 and rng.random() < 0.35:
-                    carried.append(talk + [{'role': 'user', 'content': prompts.follow_up(rng)}])
-                else:
-                    chats += 1
-                    f.write(json.dumps({'kind': 'teacher', 'messages': talk}) + '\n')
-            spent = time.time() - begun
-            print(f'{spent:.0f} s: {chats} chats, {tokens / 1e6:.1f} M tokens, {tokens / spent / 1e3:.0f} k tokens/s', flush=True)
+    prefix = tok.encode(f'{START}system\n{prompts.SYSTEM}{END}\n{START}user\n', add_special_tokens=False).ids
+    pool = Pool(tok, a, a.length - len(prefix) - a.limit, a.slots * 3 // 2)
+    allowed = ascii_ids(tok, end)
+    d = Decoder(read_weights(reader, dtype, device), meta, a.slots, a.length, a.limit, prefix, end, allowed[:len(allowed) // 64 * 64], a.min_p, device, dtype, tuple(map(int, a.attend.split(','))))
+    torch.manual_seed(a.seed)
+    d.clock.fill_(a.seed * 1000003 % 2 ** 30)
+    said('model read')
+    d.warm()
+    said(f'{len(pool.pipes)} workers, {a.slots} slots, {len(allowed)} tokens')
+    board, burst, ran, shown, idle, waited = Board(d), 0, 0, time.time(), 0, 0.0
+    board.shoot(0)
+    while time.time() - BEGUN < a.seconds - 2:
+        for _ in range(BURST):
+            d.step()
+        burst += 1
+        board.shoot(burst)
+        t = time.time()
+        free, ended, n = board.ended(burst - 1)
+        waited += time.time() - t
+        ran += n
+        pool.give(ended)
+        pool.poll()
+        board.seat(free, pool.ready, burst)
+        idle += max(0, len(free) - len(ended))
+        if time.time() - shown > 5:
+            spent, shown = time.time() - BEGUN, time.time()
+            said(f'{ran / 1e6:.2f} M tokens decoded, {ran / spent / 1e3:.0f} k a second in all; {burst} bursts, slots empty {idle / burst / a.slots:.1%}, '
+                 f'host waited {waited / spent:.0%}, {len(pool.ready)} tasks ready')
+    chats, tokens, dropped = pool.close()
+    said(f'{chats} chats, {tokens / 1e6:.2f} M tokens of answers kept, {tokens / (time.time() - BEGUN) / 1e3:.0f} k a second; dropped: {dict(dropped.most_common())}')
 
 
 if __name__ == '__main__':
