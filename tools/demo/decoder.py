@@ -271,7 +271,8 @@ class Decoder:
         state = move([free, [p[-1] for p in prompts], [self.prefix + len(p) - 1 for p in prompts]])
         free = state[0].long()
         self.last[free], self.pos[free] = state[1], state[2]
-        self.count[free], self.done[free] = 0, 0
+        self.count.index_fill_(0, free, 0)  # as an assignment it might wait for the GPU
+        self.done.index_fill_(0, free, 0)
         heats = torch.tensor(heats)
         self.heat[free] = heats.pin_memory().to('cuda', non_blocking=True) if self.device == 'cuda' else heats
 
