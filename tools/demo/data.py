@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Chats to token ids: the chat template, the tokenizer and its training."""
-import json, os
+"""Chats to token ids: the chat template, the tokenizer and its training; many chats in rows of one length."""
+import json, multiprocessing, os, random
 
 import jinja2
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+import numpy as np
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TEMPLATE = open(os.path.join(HERE, 'chat_template.jinja')).read()
@@ -71,3 +72,70 @@ def encode(tok, texts):
             mine += [own] * len(e)
         out.append((ids, mine))
     return out
+
+
+class Texts:
+    """Many encoded chats: ids and marks (1 prompt, 2 answer) one after another, and the length of each."""
+
+    def __init__(self, ids, marks, lengths):
+        self.ids, self.marks, self.lengths = ids, marks, lengths
+
+    @classmethod
+    def of(cls, encoded):
+        flat = lambda i, kind: np.fromiter((x for e in encoded for x in e[i]), kind)
+        return cls(flat(0, np.uint16), flat(1, np.uint8) + np.uint8(1), np.array([len(e[0]) for e in encoded], np.int64))
+
+    @classmethod
+    def join(cls, parts):
+        return cls(*(np.concatenate([getattr(p, k) for p in parts]) for k in ('ids', 'marks', 'lengths')))
+
+
+def _encode_part(job):
+    """In a process of its own: a list of chats, or (seed, how many) of made ones."""
+    import templated, words
+    os.environ['TOKENIZERS_PARALLELISM'] = 'false'
+    path, chats = job
+    tok = Tokenizer.from_file(path)
+    if isinstance(chats, tuple):
+        rng, world = random.Random(chats[0]), words.World()
+        chats = [templated.chat(rng, world) for _ in range(chats[1])]
+    return Texts.of(encode(tok, [render(c) for c in chats]))
+
+
+def encode_all(path, chats, made, seed, workers):
+    """The teacher's chats and as many made ones, encoded by processes with the tokenizer at path: two Texts."""
+    part = 4000
+    jobs = [(path, chats[i:i + part]) for i in range(0, len(chats), part)]
+    n = len(jobs)
+    jobs += [(path, (f'{seed}/{i}', min(part, made - i))) for i in range(0, made, part)]
+    with multiprocessing.get_context('spawn').Pool(workers) as pool:
+        out = pool.map(_encode_part, jobs, chunksize=1)
+    return Texts.join(out[:n]), Texts.join(out[n:])
+
+
+def pack(texts, length, over=0):
+    """Whole texts of more than `over` ids in rows of `length`: ids [R, length], marks (0 where there is nothing), pos within each text.
+
+    Each row takes the longest text that still fits, again and again."""
+    by, begin, have = {}, np.concatenate(([0], np.cumsum(texts.lengths))), 0
+    for i in np.flatnonzero((texts.lengths > over) & (texts.lengths <= length)):
+        by.setdefault(int(texts.lengths[i]), []).append(int(begin[i]))
+    for n in by:
+        have |= 1 << n  # bit n: some text of n ids is left
+    rows = []
+    while have:
+        row, space = [], length
+        while fit := have & ((2 << space) - 1):
+            n = fit.bit_length() - 1
+            row.append((by[n].pop(), n))
+            space -= n
+            if not by[n]:
+                have ^= 1 << n
+        rows.append(row)
+    ids, marks, pos = (np.zeros((len(rows), length), kind) for kind in (np.uint16, np.uint8, np.uint16))
+    for r, row in enumerate(rows):
+        at = 0
+        for b, n in row:
+            ids[r, at:at + n], marks[r, at:at + n], pos[r, at:at + n] = texts.ids[b:b + n], texts.marks[b:b + n], np.arange(n)
+            at += n
+    return ids, marks, pos

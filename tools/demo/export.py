@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Writes a trained demo model as Hugging Face checkpoints: bf16, fp8 (128x128 blocks) and nvfp4 (modelopt's layout).
+"""Writes a trained demo model as Hugging Face checkpoints: bf16, fp8 (128x128 blocks) and nvfp4 (modelopt's layout), each with its card.
 
-    python export.py demo/ --out checkpoints/      # checkpoints/{bf16,fp8,nvfp4}/"""
-import argparse, json, os, shutil
+    python export.py work/ --out checkpoints/      # checkpoints/{bf16,fp8,nvfp4}/
+
+work/ has model.pt of train.py, or model.safetensors of a bf16 checkpoint: the others are made from it anew, bit by bit the same."""
+import argparse, json, os, re, shutil
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
-from model import CONFIG, Model
+from model import Model
+from model_config import CONFIG
 
 E2M1 = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6])
 # Kept in bf16, as published checkpoints do: embeddings, norms, the router, small projections, convolutions, the draft layer's entry.
@@ -67,6 +70,13 @@ def nvfp4_decode(q, scale, scale2):
     return (v.view(*scale.shape, 16) * scale.float()[..., None] * scale2).flatten(-2)
 
 
+def load(folder):
+    """The trained weights, as bf16 holds them."""
+    path = os.path.join(folder, 'model.pt')
+    state = torch.load(path, map_location='cpu') if os.path.exists(path) else load_file(os.path.join(folder, 'model.safetensors'))
+    return rounded(state, 'bf16')
+
+
 def rounded(state, form):
     """The state dict that a checkpoint of that form stands for, in float32."""
     out = {}
@@ -107,22 +117,41 @@ def checkpoint(state, form):
     return out, config
 
 
+def card(folder):
+    """CARD.md with its {file.key} filled from the JSON files that the other scripts wrote; what was not measured says so."""
+    here = os.path.dirname(os.path.abspath(__file__))
+    facts = {}
+    for name in ('data', 'train', 'evaluation', 'teacher'):
+        path = os.path.join(folder, name + '.json')
+        facts[name] = json.load(open(path)) if os.path.exists(path) else {}
+    def value(m):
+        at = facts
+        for key in m[1].split('.'):
+            at = at.get(key) if isinstance(at, dict) else at[int(key)] if isinstance(at, list) else None
+        return 'not measured' if at is None else ', '.join(map(str, at)) if isinstance(at, list) else f'{at:,}' if isinstance(at, int) else str(at)
+    return re.sub(r'\{([a-z]\w*(?:\.\w+)+)\}', value, open(os.path.join(here, 'CARD.md')).read())
+
+
 def main():
     ap = argparse.ArgumentParser()
     ap.add_argument('trained')
     ap.add_argument('--out', required=True)
+    ap.add_argument('--forms', nargs='+', default=['bf16', 'fp8', 'nvfp4'])
     args = ap.parse_args()
-    state = torch.load(os.path.join(args.trained, 'model.pt'), map_location='cpu')
+    state, text = load(args.trained), card(args.trained)
     Model().load_state_dict(state)
-    for form in ('bf16', 'fp8', 'nvfp4'):
+    for form in args.forms:
         folder = os.path.join(args.out, form)
         os.makedirs(folder, exist_ok=True)
         tensors, config = checkpoint(state, form)
-        save_file({n: t.contiguous() for n, t in tensors.items()}, os.path.join(folder, 'model.safetensors'), metadata={'format': 'pt'})
+        path = os.path.join(folder, 'model.safetensors')
+        save_file({n: t.contiguous() for n, t in sorted(tensors.items())}, path, metadata={'format': 'pt'})
+        os.chmod(path, 0o644)
         json.dump(config, open(os.path.join(folder, 'config.json'), 'w'), indent=1)
+        open(os.path.join(folder, 'README.md'), 'w').write(text)
         for f in ('tokenizer.json', 'tokenizer_config.json', 'generation_config.json'):
             shutil.copy(os.path.join(args.trained, f), folder)
-        print(form, f'{os.path.getsize(os.path.join(folder, "model.safetensors")) / 1e6:.1f} MB')
+        print(form, f'{os.path.getsize(path) / 1e6:.1f} MB')
 
 
 if __name__ == '__main__':

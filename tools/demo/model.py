@@ -2,22 +2,28 @@
 """The demo model in PyTorch: qwen3_5_moe (text) with its draft layer, under the names of the published layout.
 
 Gated delta nets and full attention 3:1, every layer with a mixture of experts and a shared expert. Experts are computed densely
-with routing weights of zero: at this size that is faster than gathering. The delta rule is computed in chunks of rows by matrix products."""
+with routing weights of zero: at this size that is faster than gathering. The delta rule is computed in chunks of rows by matrix products.
+
+A row of tokens may hold several texts: pos [B, T] counts within each. Nothing passes from one to the next: attention is masked, the
+state of delta nets and of their convolutions begins anew."""
 import math
+from typing import NamedTuple
 
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
-CONFIG = {
-    'architectures': ['Qwen3_5MoeForCausalLM'], 'model_type': 'qwen3_5_moe_text', 'vocab_size': 4096, 'hidden_size': 256, 'num_hidden_layers': 8,
-    'layer_types': (['linear_attention'] * 3 + ['full_attention']) * 2, 'full_attention_interval': 4, 'num_attention_heads': 4, 'num_key_value_heads': 2, 'head_dim': 64,
-    'attn_output_gate': True, 'attention_bias': False, 'hidden_act': 'silu', 'rms_norm_eps': 1e-6, 'linear_conv_kernel_dim': 4, 'linear_num_key_heads': 2,
-    'linear_num_value_heads': 4, 'linear_key_head_dim': 64, 'linear_value_head_dim': 64, 'mamba_ssm_dtype': 'float32', 'num_experts': 8, 'num_experts_per_tok': 2,
-    'moe_intermediate_size': 128, 'shared_expert_intermediate_size': 128, 'mtp_num_hidden_layers': 1, 'mtp_use_dedicated_embeddings': False,
-    'max_position_embeddings': 2048, 'bos_token_id': None, 'eos_token_id': 2, 'pad_token_id': 0, 'tie_word_embeddings': True,
-    'rope_parameters': {'rope_type': 'default', 'rope_theta': 10000.0, 'partial_rotary_factor': 0.5, 'mrope_interleaved': True, 'mrope_section': [6, 5, 5]},
-}
+from model_config import CONFIG
+
+
+def rms(x, w, eps):
+    """In float32, written out for the compiler to fuse."""
+    x = x.float()
+    return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps) * w
+
+
+def softplus(x):
+    return torch.logaddexp(x, torch.zeros_like(x))
 
 
 class Norm(nn.Module):
@@ -28,7 +34,7 @@ class Norm(nn.Module):
         self.weight, self.eps = nn.Parameter(torch.zeros(n)), eps
 
     def forward(self, x):
-        return F.rms_norm(x.float(), (x.shape[-1],), 1 + self.weight.float(), self.eps).to(x.dtype)
+        return rms(x, 1 + self.weight.float(), self.eps).to(x.dtype)
 
 
 class GatedNorm(nn.Module):
@@ -39,11 +45,18 @@ class GatedNorm(nn.Module):
         self.weight, self.eps = nn.Parameter(torch.ones(n)), eps
 
     def forward(self, x, z):
-        return (F.rms_norm(x.float(), (x.shape[-1],), self.weight.float(), self.eps) * F.silu(z.float())).to(z.dtype)
+        return (rms(x, self.weight.float(), self.eps) * F.silu(z.float())).to(z.dtype)
 
 
 def linear(n, m):
     return nn.Linear(n, m, bias=False)
+
+
+class Frame(NamedTuple):
+    """What layers know of where texts begin. Of rows with one text each, mask and pos are None."""
+    angles: torch.Tensor  # [1 or B, T, rot/2]
+    mask: torch.Tensor | None  # [B, 1, T, T] added to scores
+    pos: torch.Tensor | None  # [B, T]
 
 
 class Attention(nn.Module):
@@ -56,23 +69,27 @@ class Attention(nn.Module):
         self.o_proj = linear(h * d, c['hidden_size'])
         self.q_norm, self.k_norm = Norm(d), Norm(d)
 
-    def forward(self, x, angles):
+    def forward(self, x, frame):
         B, T, _ = x.shape
         d = self.c['head_dim']
         q, gate = self.q_proj(x).view(B, T, -1, 2 * d).chunk(2, -1)
-        q = rotate(self.q_norm(q), angles).transpose(1, 2)
-        k = rotate(self.k_norm(self.k_proj(x).view(B, T, -1, d)), angles).transpose(1, 2)
+        q = rotate(self.q_norm(q), frame.angles).transpose(1, 2)
+        k = rotate(self.k_norm(self.k_proj(x).view(B, T, -1, d)), frame.angles).transpose(1, 2)
         v = self.v_proj(x).view(B, T, -1, d).transpose(1, 2)
         n = q.shape[1] // k.shape[1]
-        o = F.scaled_dot_product_attention(q, k.repeat_interleave(n, 1), v.repeat_interleave(n, 1), is_causal=True)
+        k, v = k.repeat_interleave(n, 1), v.repeat_interleave(n, 1)
+        if frame.mask is None:
+            o = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        else:  # written out: rows are short, and the compiler fuses it
+            o = (((q * d ** -0.5) @ k.mT).float() + frame.mask).softmax(-1).to(v.dtype) @ v
         o = o.transpose(1, 2).reshape(B, T, -1) * torch.sigmoid(gate.reshape(B, T, -1))
         return self.o_proj(o)
 
 
 def rotate(x, angles):
-    """The first 2 * len(angles) dims of each head, halves paired. x [B, T, heads, d], angles [T, rot/2]."""
+    """The first 2 * len(angles) dims of each head, halves paired. x [B, T, heads, d], angles [1 or B, T, rot/2]."""
     n = angles.shape[-1]
-    c, s = angles.cos()[:, None].to(x.dtype), angles.sin()[:, None].to(x.dtype)
+    c, s = angles.cos()[:, :, None].to(x.dtype), angles.sin()[:, :, None].to(x.dtype)
     a, b, rest = x[..., :n], x[..., n:2 * n], x[..., 2 * n:]
     return torch.cat((a * c - b * s, b * c + a * s, rest), -1)
 
@@ -91,52 +108,74 @@ class DeltaNet(nn.Module):
         self.norm = GatedNorm(self.dv)
         self.out_proj = linear(self.nv * self.dv, c['hidden_size'])
 
-    def forward(self, x, angles):
+    def forward(self, x, frame):
         B, T, _ = x.shape
         qkv, w = self.in_proj_qkv(x), self.conv1d.weight[:, 0]
         taps = w.shape[1]
         padded = F.pad(qkv, (0, 0, taps - 1, 0))
-        qkv = F.silu(sum(padded[:, i:i + T] * w[:, i].to(qkv.dtype) for i in range(taps)))
+        seen = lambda back: 1 if frame.pos is None or back == 0 else (frame.pos >= back)[..., None].to(qkv.dtype)
+        qkv = F.silu(sum(padded[:, i:i + T] * w[:, i].to(qkv.dtype) * seen(taps - 1 - i) for i in range(taps)))
         q, k, v = qkv.split([self.nk * self.dk, self.nk * self.dk, self.nv * self.dv], -1)
         q, k = (t.reshape(B, T, self.nk, self.dk).repeat_interleave(self.nv // self.nk, 2) for t in (q, k))
         v = v.reshape(B, T, self.nv, self.dv)
         beta = torch.sigmoid(self.in_proj_b(x))
-        g = -self.A_log.float().exp() * F.softplus(self.in_proj_a(x).float() + self.dt_bias)
+        g = -self.A_log.float().exp() * softplus(self.in_proj_a(x).float() + self.dt_bias)
+        if frame.pos is not None:
+            g = torch.where((frame.pos == 0)[..., None], FORGET, g)
         o = delta_rule(q, k, v, g, beta)
         o = self.norm(o.reshape(-1, self.dv), self.in_proj_z(x).reshape(-1, self.dv))
         return self.out_proj(o.view(B, T, -1))
 
 
-def delta_rule(q, k, v, g, beta, chunk=64):
-    """The gated delta rule in its chunked form (arXiv 2412.06464, section 3.3), in float32.
+FORGET = -60.0  # log decay that empties the state: e^-60 is nothing, and sums of 64 such stay exact enough in float32
 
-    Within a chunk, rows see each other through T = (I - A)^-1, A strictly lower triangular; A^chunk is zero, so that T is the product of
-    I + A^(2^i). q, k [B, T, h, dk] before their l2 norms, v [B, T, h, dv], g (log decay) and beta [B, T, h]."""
+
+class Inverse(torch.autograd.Function):
+    """(I - A)^-1 of strictly lower triangular A [..., n, n], n a power of two: A^n is zero, so it is the product of I + A^(2^i)."""
+
+    @staticmethod
+    def forward(ctx, a):
+        n = a.shape[-1]
+        t, power = a + torch.eye(n, device=a.device, dtype=a.dtype), a
+        for _ in range(n.bit_length() - 2):
+            power = power @ power
+            t = t + t @ power
+        ctx.save_for_backward(t)
+        return t
+
+    @staticmethod
+    def backward(ctx, grad):
+        t, = ctx.saved_tensors
+        return (t.mT @ grad @ t.mT).tril(-1)
+
+
+def delta_rule(q, k, v, g, beta, chunk=64):
+    """The gated delta rule in its chunked form (arXiv 2412.06464, section 3.3).
+
+    Within a chunk, rows see each other through (I - A)^-1, A strictly lower triangular. Decays, the inverse and the state are float32; other
+    products take their factors in v's type. q, k [B, T, h, dk] before their l2 norms, v [B, T, h, dv], g (log decay) and beta [B, T, h]."""
     with torch.autocast(q.device.type, enabled=False):
         kind, n = v.dtype, q.shape[1]
         unit = lambda t: t.float() * torch.rsqrt(t.float().pow(2).sum(-1, keepdim=True) + 1e-6)
         q, k, v, beta = unit(q) * q.shape[-1] ** -0.5, unit(k), v.float(), beta.float()
         pad = -n % chunk
-        q, k, v, g, beta = (F.pad(t, (0, 0) * (t.dim() - 2) + (0, pad)).transpose(1, 2).unflatten(2, (-1, chunk)) for t in (q, k, v, g, beta))
+        if pad:
+            q, k, v, g, beta = (F.pad(t, (0, 0) * (t.dim() - 2) + (0, pad)) for t in (q, k, v, g, beta))
+        q, k, v, g, beta = (t.transpose(1, 2).unflatten(2, (-1, chunk)) for t in (q, k, v, g, beta))
         g = g.cumsum(-1)
         lower = torch.ones(chunk, chunk, dtype=torch.bool, device=q.device).tril()
         decay = (g[..., :, None] - g[..., None, :]).masked_fill(~lower, -1e30).exp()
-        kb = k * beta[..., None]
-        a = -(kb @ k.transpose(-1, -2) * decay).tril(-1)
-        eye = torch.eye(chunk, device=q.device)
-        t, power = eye + a, a
-        for _ in range(chunk.bit_length() - 2):
-            power = power @ power
-            t = t + t @ power
-        u, w = t @ (v * beta[..., None]), t @ (kb * g.exp()[..., None])
-        scores, qg = q @ k.transpose(-1, -2) * decay, q * g.exp()[..., None]
-        kg, last = k * (g[..., -1:] - g).exp()[..., None], g[..., -1].exp()
+        kb, cut = k * beta[..., None], lambda t: t.to(kind)
+        t = cut(Inverse.apply(-((cut(kb) @ cut(k).mT).float() * decay).tril(-1)))
+        u, w = t @ cut(v * beta[..., None]), t @ cut(kb * g.exp()[..., None])
+        scores, qg = cut((cut(q) @ cut(k).mT).float() * decay), cut(q * g.exp()[..., None])
+        kg, last = cut(k * (g[..., -1:] - g).exp()[..., None]), g[..., -1].exp()
         S, out = torch.zeros(*q.shape[:2], q.shape[-1], v.shape[-1], device=q.device), []
         for i in range(q.shape[2]):
-            fresh = u[:, :, i] - w[:, :, i] @ S
-            out.append(qg[:, :, i] @ S + scores[:, :, i] @ fresh)
-            S = S * last[:, :, i, None, None] + kg[:, :, i].transpose(-1, -2) @ fresh
-        return torch.stack(out, 2).flatten(2, 3)[:, :, :n].transpose(1, 2).to(kind)
+            fresh = u[:, :, i] - w[:, :, i] @ cut(S)
+            out.append(qg[:, :, i] @ cut(S) + scores[:, :, i] @ fresh)
+            S = S * last[:, :, i, None, None] + (kg[:, :, i].mT @ fresh).float()
+        return torch.stack(out, 2).flatten(2, 3)[:, :, :n].transpose(1, 2)
 
 
 class Experts(nn.Module):
@@ -150,8 +189,8 @@ class Experts(nn.Module):
         """x [n, H], weights [n, E] with zeros for experts that were not chosen."""
         e, i2, h = self.gate_up_proj.shape
         g, u = (x @ self.gate_up_proj.reshape(e * i2, h).T.to(x.dtype)).view(-1, e, i2).chunk(2, -1)
-        a = F.silu(g) * u * weights[..., None].to(x.dtype)
-        return a.reshape(-1, e * i2 // 2) @ self.down_proj.permute(0, 2, 1).reshape(-1, h).to(x.dtype)
+        a = F.silu(g) * u * weights[..., None].to(g.dtype)
+        return a.reshape(-1, e * i2 // 2) @ self.down_proj.permute(0, 2, 1).reshape(-1, h).to(g.dtype)
 
 
 class SharedExpert(nn.Module):
@@ -174,13 +213,17 @@ class MoE(nn.Module):
 
     def forward(self, x):
         flat = x.reshape(-1, x.shape[-1])
-        p = self.gate(flat).float().softmax(-1)
-        top, ids = p.topk(self.k)
-        chosen = torch.zeros_like(p).scatter(1, ids, top / top.sum(-1, keepdim=True))
+        with torch.autocast(x.device.type, enabled=False):
+            p = self.gate(flat.to(self.gate.weight.dtype)).float().softmax(-1)
+        mask = torch.zeros_like(p)
+        for _ in range(self.k):  # argmax again and again: k is small, and it fuses
+            best = (p.detach() - 2 * mask).argmax(-1, keepdim=True)
+            mask = mask + (best == torch.arange(p.shape[-1], device=p.device)).to(p.dtype)
+        chosen = p * mask / (p * mask).sum(-1, keepdim=True)
         # Balance as in Switch Transformers (arXiv 2101.03961), equation 4: share of tokens times mean probability of each expert.
-        self.balance = p.shape[-1] * ((chosen > 0).float().mean(0) / self.k * p.mean(0)).sum()
+        balance = p.shape[-1] * (mask.mean(0) / self.k * p.mean(0)).sum()
         y = self.experts(flat, chosen) + torch.sigmoid(self.shared_expert_gate(flat)) * self.shared_expert(flat)
-        return y.view_as(x)
+        return y.view_as(x), balance
 
 
 class Layer(nn.Module):
@@ -191,9 +234,11 @@ class Layer(nn.Module):
         self.add_module(self.mixer, Attention(c) if kind == 'full_attention' else DeltaNet(c))
         self.mlp = MoE(c)
 
-    def forward(self, x, angles):
-        x = x + getattr(self, self.mixer)(self.input_layernorm(x), angles)
-        return x + self.mlp(self.post_attention_layernorm(x))
+    def forward(self, x, frame):
+        """x [B, T, H]; also the balance of its experts."""
+        x = x + getattr(self, self.mixer)(self.input_layernorm(x), frame)
+        y, balance = self.mlp(self.post_attention_layernorm(x))
+        return x + y, balance
 
 
 class Trunk(nn.Module):
@@ -232,23 +277,41 @@ class Model(nn.Module):
         rot = int(c['head_dim'] * rope['partial_rotary_factor'])
         self.register_buffer('freq', 1 / rope['rope_theta'] ** (torch.arange(0, rot, 2).float() / rot), persistent=False)
 
-    def hidden(self, ids):
-        """The trunk's output after its final norm [B, T, H]."""
-        angles = torch.arange(ids.shape[1], device=ids.device).float()[:, None] * self.freq
-        x = self.model.embed_tokens(ids).to(torch.get_autocast_dtype('cuda') if torch.is_autocast_enabled('cuda') else self.model.embed_tokens.weight.dtype)
-        for layer in self.model.layers:
-            x = layer(x, angles)
-        return self.model.norm(x)
+    def frame(self, n, pos=None):
+        """n tokens a row, and pos [B, n] where rows hold several texts."""
+        at = torch.arange(n, device=self.freq.device)
+        if pos is None:
+            return Frame(at[None, :, None] * self.freq, None, None)
+        begin = at - pos
+        seen = (begin[:, :, None] == begin[:, None, :]) & (at[:, None] >= at)
+        mask = torch.zeros(pos.shape[0], 1, n, n, device=pos.device, dtype=torch.bfloat16).masked_fill(~seen[:, None], float('-inf'))
+        return Frame(pos[..., None] * self.freq, mask, pos)
 
-    def draft(self, hidden, next_ids):
-        """Draft rows: hidden [B, T, H] of row t, next_ids [B, T] the token at t+1."""
-        angles = torch.arange(next_ids.shape[1], device=hidden.device).float()[:, None] * self.freq
+    def trunk(self, ids, frame):
+        """The output after the final norm [B, T, H], and the sum of the layers' balances."""
+        x, total = self.model.embed_tokens(ids), 0
+        for layer in self.model.layers:
+            x, balance = layer(x, frame)
+            total = total + balance
+        return self.model.norm(x), total
+
+    def drafts(self, hidden, next_ids, frame):
+        """Rows of the draft layer [B, T, H]: hidden [B, T, H] of row t, next_ids [B, T] the token at t+1; and its balance."""
         e = self.model.embed_tokens(next_ids).to(hidden.dtype)
         x = self.mtp.fc(torch.cat((self.mtp.pre_fc_norm_embedding(e), self.mtp.pre_fc_norm_hidden(hidden)), -1))
-        return self.mtp.norm(self.mtp.layers[0](x, angles))
+        x, balance = self.mtp.layers[0](x, frame)
+        return self.mtp.norm(x), balance
+
+    def hidden(self, ids):
+        return self.trunk(ids, self.frame(ids.shape[1]))[0]
+
+    def draft(self, hidden, next_ids):
+        return self.drafts(hidden, next_ids, self.frame(next_ids.shape[1]))[0]
 
     def logits(self, h):
         return F.linear(h, self.model.embed_tokens.weight.to(h.dtype))
 
-    def balance(self):
-        return sum(m.balance for m in self.modules() if isinstance(m, MoE))
+    def compile(self):
+        """Compiles layers one by one: layers of a kind share the code."""
+        for layer in [*self.model.layers, *self.mtp.layers]:
+            layer.compile(dynamic=False)
