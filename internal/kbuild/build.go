@@ -39,6 +39,9 @@ func Build(ctx context.Context, o Options) (map[string]*kernel.Index, error) {
 	if err != nil {
 		return nil, err
 	}
+	if bad := tree.CheckSources(fsys); len(bad) > 0 {
+		return nil, errors.Join(bad...)
+	}
 	classes, err := o.classes(tree)
 	if err != nil {
 		return nil, err

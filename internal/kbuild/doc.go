@@ -4,7 +4,8 @@
 //
 // Contract:
 //
-//  1. What a target compiles, and with which flags, is internal/kernel's to say; kbuild runs compilers. Targets are selected
+//  1. Nothing is compiled of a tree that breaks a rule of kernel.Tree.CheckSources: copies, shadows that are not declared or hide
+//     nothing, sources without a kernel. What a target compiles, and with which flags, is internal/kernel's to say; kbuild runs compilers. Targets are selected
 //     by patterns of class, model and quantisation.
 //  2. A module is keyed by its closure hash: source, everything that it includes, flags, architecture and compiler. What was
 //     compiled once is taken from a cache outside the tree; a leaf's module that is its class's is not stored twice.

@@ -264,6 +264,39 @@ func TestBuildRefuses(t *testing.T) {
 	}
 }
 
+// TestBuildRefusesTheStructure: what the tree's rules forbid stops a build before a compiler runs.
+func TestBuildRefusesTheStructure(t *testing.T) {
+	const (
+		source = "// entry k 12 0 64\n#include \"near.cuh\"\n#include \"far.cuh\"\n" // as base/common has it
+		shadow = "[shadow.\"a/k\"]\nreason = \"r\"\nmeasurement = \"m\"\n"
+		forks  = "| hw/small/bf16 | a/k | r | m |\n"
+		own    = "// entry k 12 0 0\n"
+	)
+	for _, c := range []struct {
+		name string
+		more []string
+		want string
+	}{
+		{"a shadow that is not declared", []string{"hw/small/bf16/a/k.cu", own, "hw/small/bf16/KERNEL.toml", ""}, "declare"},
+		{"a shadow without a source", []string{"hw/small/bf16/KERNEL.toml", shadow, "FORKS.md", forks}, "the layer has no source of module a/k"},
+		{"a shadow that hides nothing", []string{"hw/small/bf16/a/other.cu", own, "hw/small/bf16/KERNEL.toml", strings.ReplaceAll(shadow, "a/k", "a/other")}, "hides nothing"},
+		{"a shadow of the same bytes", []string{"hw/small/bf16/a/k.cu", source, "hw/small/bf16/KERNEL.toml", shadow, "FORKS.md", forks}, "byte-identical to"},
+		{"a shadow that FORKS.md does not list", []string{"hw/small/bf16/a/k.cu", own, "hw/small/bf16/KERNEL.toml", shadow}, "is no row of FORKS.md"},
+		{"twins of two leaves", []string{"hw/small/bf16/a/k.cu", own, "hw/small/fp8/a/k.cu", own, "hw/small/bf16/KERNEL.toml", shadow, "hw/small/fp8/KERNEL.toml", shadow,
+			"FORKS.md", forks + strings.ReplaceAll(forks, "bf16", "fp8")}, "it is a copy of hw/small/bf16/a/k.cu"},
+		{"a source without a kernel", []string{"base/common/a/lonely.cu", own}, "no kernel of any class names module a/lonely"},
+	} {
+		root, o := tree(t, c.more...)
+		_, err := Build(context.Background(), o)
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s:\n got %v\nwant %s", c.name, err, c.want)
+		}
+		if n := calls(t, root); n != 0 {
+			t.Errorf("%s: the compiler ran %d times", c.name, n)
+		}
+	}
+}
+
 func TestPointsAreGenerated(t *testing.T) {
 	root, o := tree(t, "base/common/KERNEL.toml", "[points.\"a/k\"]\nheader = \"a/k.cuh\"\nentries = { k = [\"float\", \"4\"] }\n",
 		"base/common/KERNEL_FAMILIES.toml", strings.NewReplacer("WIDTH", "256").Replace(families),

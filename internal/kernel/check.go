@@ -22,9 +22,7 @@ import (
 //
 // It gives everything that is wrong.
 func (t *Tree) Check(fsys fs.FS) []error {
-	bad := t.checkFiles(fsys)
-	bad = append(bad, t.checkModules()...)
-	bad = append(bad, t.checkForks(fsys)...)
+	bad := t.CheckSources(fsys)
 	carried, err := Carried(fsys)
 	if err != nil {
 		return append(bad, err)
@@ -33,6 +31,11 @@ func (t *Tree) Check(fsys fs.FS) []error {
 		bad = append(bad, t.checkCarried(fsys, carried[class])...)
 	}
 	return bad
+}
+
+// CheckSources is Check but for compiled code: what must hold before anything is compiled.
+func (t *Tree) CheckSources(fsys fs.FS) []error {
+	return slices.Concat(t.checkFiles(fsys), t.checkModules(), t.checkForks(fsys))
 }
 
 // deviceFile says whether a file is device code.

@@ -29,7 +29,7 @@ func TestTheTreeKeepsItsRules(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, err := range slices.Concat(tree.checkFiles(fsys), tree.checkModules(), tree.checkForks(fsys)) {
+	for _, err := range tree.CheckSources(fsys) {
 		t.Error(err)
 	}
 }

@@ -272,7 +272,7 @@ func TestALostDeviceStaysLost(t *testing.T) {
 	}
 	f.fail[cuStreamSynchronize] = 700
 	first := d.Sync()
-	if !diag.Is(first, diag.DeviceLost) || !strings.Contains(first.Error(), "CUDA_ERROR_700") || !strings.Contains(first.Error(), "the newest launch was launch L00.q") {
+	if !diag.Is(first, diag.DeviceLost) || !strings.Contains(first.Error(), "CUDA_ERROR_700") || !strings.Contains(first.Error(), "the newest launch was launch L00.q (kernel linear, entry finish) of head ") {
 		t.Fatalf("%v", first)
 	}
 	delete(f.fail, cuStreamSynchronize)
@@ -289,6 +289,33 @@ func TestALostDeviceStaysLost(t *testing.T) {
 		if e != cuCtxSetCurrent {
 			t.Errorf("a lost device is asked for %s", entries[e].symbol)
 		}
+	}
+}
+
+func TestPeersAreEnabledOnce(t *testing.T) {
+	f, d := openFake(t)
+	other, err := open(d.drv, Options{Class: testClass(t), Ordinal: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	for _, r := range []result{success, errPeerEnabled} {
+		f.fail[cuCtxEnablePeerAccess] = r
+		if err := d.EnablePeer(other); err != nil {
+			t.Errorf("result %d: %v", r, err)
+		}
+	}
+	f.fail[cuCtxEnablePeerAccess] = errInvalidValue
+	if err := d.EnablePeer(other); err == nil || !strings.Contains(err.Error(), "enabling access to the memory of device 1: CUDA_ERROR_1") {
+		t.Errorf("%v", err)
+	}
+	f.apart = true
+	calls := len(f.calls)
+	if err := d.EnablePeer(other); !diag.Is(err, diag.Unsupported) || err.Error() != "cuda: device 0 (Fake H200) has no access to the memory of device 1 (Fake H200)" {
+		t.Errorf("%v", err)
+	}
+	if slices.Contains(f.calls[calls:], cuCtxEnablePeerAccess) {
+		t.Error("devices that are apart are joined")
 	}
 }
 

@@ -25,21 +25,22 @@ type Options struct {
 
 // Device is an NVIDIA device.
 type Device struct {
-	drv      *driver
-	opts     Options
-	found    Found
-	info     gpu.Info
-	context  uintptr
-	stream   uintptr // of launches
-	upload   uintptr // of weights
-	zeroed   uintptr // event behind the newest allocation's zeroes
-	modules  map[string]*module
-	buffers  map[*buffer]bool
-	pinned   map[*pinned]bool
-	graphs   map[*graph]bool
-	bounce   *pinned // between pageable memory and the device
-	lastName string  // of the newest launch
-	plain    bool    // the next launch waits for what stands before it in the stream, whatever its manifest says
+	drv     *driver
+	opts    Options
+	found   Found
+	info    gpu.Info
+	context uintptr
+	stream  uintptr // of launches
+	upload  uintptr // of weights
+	zeroed  uintptr // event behind the newest allocation's zeroes
+	modules map[string]*module
+	buffers map[*buffer]bool
+	pinned  map[*pinned]bool
+	graphs  map[*graph]bool
+	bounce  *pinned // between pageable memory and the device
+	newest  string  // the newest launch or graph, for errors that the driver tells later
+	given   string  // its arguments; a graph has none
+	plain   bool    // the next launch waits for what stands before it in the stream, whatever its manifest says
 
 	mu   sync.Mutex
 	dead error       // the latched loss
@@ -136,8 +137,11 @@ func (d *Device) check(r result, what string) error {
 	}
 	err := d.drv.failed(r, what)
 	if diag.Is(err, diag.DeviceLost) {
-		if d.lastName != "" {
-			err = diag.Errorf(diag.DeviceLost, "%w (the newest launch was %s)", err, d.lastName)
+		switch {
+		case d.given != "":
+			err = diag.Errorf(diag.DeviceLost, "%w (the newest launch was %s of %s)", err, d.newest, d.given)
+		case d.newest != "":
+			err = diag.Errorf(diag.DeviceLost, "%w (the newest launch was %s)", err, d.newest)
 		}
 		d.dead = err
 	}
@@ -154,9 +158,34 @@ func (d *Device) Stream() gpu.Stream { return d }
 func (d *Device) CanAccessPeer(other *Device) (bool, error) {
 	d.enter()
 	defer d.leave()
+	if d.dead != nil {
+		return false, d.dead
+	}
 	can := new(int32)
 	err := d.check(d.drv.do(cuDeviceCanAccessPeer, uintptr(unsafe.Pointer(can)), uintptr(d.found.handle), uintptr(other.found.handle)), "asking for peer access")
 	return *can != 0, err
+}
+
+// EnablePeer lets this device's launches and copies read and write another one's memory, until it is closed. Asking again is no
+// error; without a way between the two it is diag.Unsupported.
+func (d *Device) EnablePeer(other *Device) error {
+	can, err := d.CanAccessPeer(other)
+	if err != nil {
+		return err
+	}
+	if !can {
+		return diag.Errorf(diag.Unsupported, "cuda: device %d (%s) has no access to the memory of device %d (%s)", d.found.Ordinal, d.found.Name, other.found.Ordinal, other.found.Name)
+	}
+	d.enter()
+	defer d.leave()
+	if d.dead != nil {
+		return d.dead
+	}
+	r := d.drv.do(cuCtxEnablePeerAccess, other.context, 0)
+	if r == errPeerEnabled {
+		return nil
+	}
+	return d.check(r, fmt.Sprintf("enabling access to the memory of device %d", other.found.Ordinal))
 }
 
 // Close ends everything that runs and frees everything that is there. Errors are not told: a lost device has only them.

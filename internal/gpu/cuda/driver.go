@@ -25,6 +25,7 @@ const (
 	cuDevicePrimaryCtxRetain
 	cuDevicePrimaryCtxRelease
 	cuCtxSetCurrent
+	cuCtxEnablePeerAccess
 	cuMemGetInfo
 	cuMemAlloc
 	cuMemFree
@@ -78,6 +79,7 @@ var entries = [numEntries]struct {
 	cuDevicePrimaryCtxRetain:    {"cuDevicePrimaryCtxRetain", false},
 	cuDevicePrimaryCtxRelease:   {"cuDevicePrimaryCtxRelease_v2", false},
 	cuCtxSetCurrent:             {"cuCtxSetCurrent", false},
+	cuCtxEnablePeerAccess:       {"cuCtxEnablePeerAccess", true},
 	cuMemGetInfo:                {"cuMemGetInfo_v2", false},
 	cuMemAlloc:                  {"cuMemAlloc_v2", false},
 	cuMemFree:                   {"cuMemFree_v2", false},
@@ -122,6 +124,7 @@ const (
 	errNoDevice      result = 100
 	errInvalidImage  result = 200
 	errNotFound      result = 500
+	errPeerEnabled   result = 704
 	errNotSupported  result = 801
 	errNotThere      result = -1 // the library lacks the entry point
 	errNoBinaryForIt result = 209

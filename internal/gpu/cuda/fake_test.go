@@ -23,6 +23,7 @@ type fake struct {
 	started []started
 	attrs   map[string]map[uintptr]int // set on kernels
 	capture bool
+	apart   bool  // devices see no memory but their own
 	graphs  []int // launches of each graph
 	maps    [][]uint64
 }
@@ -79,7 +80,9 @@ func (f *fake) call(e entry, a []uintptr) result {
 	case cuDeviceGetAttribute:
 		*at[int32](a[0]) = map[uintptr]int32{attrMultiprocessors: 132, attrMajor: 9, attrMinor: 0, attrSharedOptin: 227 << 10}[a[1]]
 	case cuDeviceCanAccessPeer:
-		*at[int32](a[0]) = 1
+		if *at[int32](a[0]) = 1; f.apart {
+			*at[int32](a[0]) = 0
+		}
 	case cuDevicePrimaryCtxRetain, cuStreamCreate, cuEventCreate:
 		*at[uintptr](a[0]) = uintptr(100 + len(f.calls))
 	case cuMemGetInfo:

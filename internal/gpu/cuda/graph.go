@@ -12,7 +12,7 @@ import (
 // graph is a recorded sequence of launches.
 type graph struct {
 	dev      *Device
-	name     string
+	name     string  // as errors name it: "graph llama of 1 rows"
 	exec     uintptr // 0 once freed
 	launches []gpu.Launch
 }
@@ -50,7 +50,7 @@ func (d *Device) Graph(name string, launches []gpu.Launch) (gpu.Launch, error) {
 	if failed != nil {
 		return nil, failed
 	}
-	g := &graph{dev: d, name: name, launches: launches}
+	g := &graph{dev: d, name: "graph " + name, launches: launches}
 	if r == success {
 		r = d.drv.do(cuGraphInstantiateWithFlags, uintptr(unsafe.Pointer(&g.exec)), *recorded, 0)
 	}
@@ -67,12 +67,12 @@ func (d *Device) Graph(name string, launches []gpu.Launch) (gpu.Launch, error) {
 // startGraph replays a graph; the device is entered.
 func (d *Device) startGraph(g *graph) error {
 	if g.dev != d || g.exec == 0 {
-		return diag.Errorf(diag.Internal, "cuda: graph %s is another device's, or was freed", g.name)
+		return diag.Errorf(diag.Internal, "cuda: %s is another device's, or was freed", g.name)
 	}
-	d.lastName, d.plain = g.name, true
+	d.newest, d.given, d.plain = g.name, "", true
 	a := append(d.args[:0], g.exec, d.stream)
 	if r := d.drv.call(cuGraphLaunch, a); r != success {
-		return d.check(r, "graph "+g.name)
+		return d.check(r, g.name)
 	}
 	return nil
 }

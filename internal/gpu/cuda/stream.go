@@ -46,7 +46,7 @@ func (d *Device) start(l *launch) error {
 		}
 	}
 	for ; l != nil; l = l.next {
-		d.lastName = l.name
+		d.newest, d.given = l.name, l.args
 		all := l.config.numAttrs
 		if d.plain && l.programmatic {
 			l.config.numAttrs-- // the last one
