@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -36,6 +37,9 @@ const (
 	promptSamples = 3
 	promptCopies  = 4
 )
+
+// layer is what names of launches begin with, one or several layers'.
+var layer = regexp.MustCompile(`L\d+\.`)
 
 // PromptKernels times the kernels of a step that is all of a prompt. Each is measured in its place of the step, where its
 // inputs are what the step makes of them; what it adds to is put back. ceiling is in flops per second, 0 if it is not known.
@@ -79,8 +83,7 @@ func (s *Subject) PromptKernels(ctx context.Context, tokens int, ceiling float64
 			return nil, err
 		}
 		l := &p.Launches[i]
-		_, place, _ := strings.Cut(l.Name, ".")
-		key := strings.Join([]string{l.Kernel, place, shapes(p, i)}, " ")
+		key := strings.Join([]string{l.Kernel, layer.ReplaceAllString(l.Name, ""), shapes(p, i)}, " ")
 		k := places[key]
 		if k == nil {
 			k = &PromptKernel{Model: s.Name, Rows: tokens, Kernel: l.Kernel, Launch: l.Name, Shapes: shapes(p, i), Starts: max(1, len(l.Grid)/5),

@@ -3,8 +3,8 @@
 //
 //	[slots] [K-1] [C]
 //
-// A warp has 128 channels of 8 rows of a sequence and loads them, and the K-1 rows before, at once; a block two warps, one behind
-// the other. The warp of a sequence's first rows reads its state, and writes what comes after its last: no other needs it.
+// A warp has 128 channels of 4 rows of a sequence and loads them, and the K-1 rows before, at once; a block four warps, one behind
+// the other, so that rows are read from L2 once and nearly no more. The warp of a sequence's first rows reads its state, and writes what comes after its last: no other needs it.
 // Grid: C/128, rows/16 + seqs.
 
 #include "copy/vector.cuh"
@@ -13,7 +13,7 @@
 
 namespace {
 
-constexpr int kRows = 8, kWarps = 2, kTile = kRows * kWarps;
+constexpr int kRows = 4, kWarps = 4, kTile = kRows * kWarps;
 
 // get loads channels c to c+3 of a row of C, of which there may be fewer; put stores them.
 __device__ __forceinline__ void get(float (&to)[4], const float* row, int c, int C) {
@@ -81,6 +81,7 @@ __device__ __forceinline__ void convolve(const int32_t* seqs, const float* __res
   }
 #pragma unroll
   for (int i = 0; i < kRows; i++) {
+    if (first + i >= n) break;
     float out[4];
 #pragma unroll
     for (int e = 0; e < 4; e++) {
@@ -89,7 +90,7 @@ __device__ __forceinline__ void convolve(const int32_t* seqs, const float* __res
       for (int j = 1; j < K; j++) s = fmaf(taps[e][j], in[i + j][e], s);
       out[e] = Act::of(s + b[e]);
     }
-    if (first + i < n) put(y + int64_t(first + i) * C, c, C, out);
+    put(y + int64_t(first + i) * C, c, C, out);
   }
 }
 
