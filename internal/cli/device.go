@@ -68,45 +68,43 @@ func (f *deviceFlags) parse() (kind string, ordinal int, err error) {
 	return kind, ordinal, nil
 }
 
-// open opens the device. With auto, log is told why a CUDA device that is there is not used.
+// open opens the device. With auto, log is told in a line why none of CUDA is used.
 func (f *deviceFlags) open(log io.Writer) (gpu.Device, error) {
 	kind, ordinal, err := f.parse()
 	if err != nil {
 		return nil, err
 	}
 	if kind != "cpu" {
-		dev, found, err := f.openCUDA(ordinal)
+		dev, err := f.openCUDA(ordinal)
 		switch {
 		case err == nil:
 			return dev, nil
 		case kind == "cuda":
 			return nil, diag.Errorf(diag.CodeOf(err), "--device %s: %w", f.device, err).For("device")
-		case found:
-			fmt.Fprintf(log, "met: computing on the CPU: %v\n", err)
 		}
+		fmt.Fprintf(log, "met: computing on the CPU: %v\n", err)
 	}
 	return cpu.Open(cpu.Options{Threads: f.threads, Path: f.cpuPath})
 }
 
-// openCUDA opens a CUDA device with the class that is made for it; found says that there is such a device.
-func (f *deviceFlags) openCUDA(ordinal int) (dev gpu.Device, found bool, err error) {
+// openCUDA opens a CUDA device with the class that is made for it.
+func (f *deviceFlags) openCUDA(ordinal int) (gpu.Device, error) {
 	system, err := cuda.Query(f.library)
 	if err != nil {
-		return nil, false, err
+		return nil, err
 	}
 	if ordinal >= len(system.Devices) {
-		return nil, false, diag.Errorf(diag.Unsupported, "the driver has %d CUDA devices", len(system.Devices))
+		return nil, diag.Errorf(diag.Unsupported, "the driver has %d CUDA devices", len(system.Devices))
 	}
 	tree, err := kernel.Load(kernels.FS)
 	if err != nil {
-		return nil, true, err
+		return nil, err
 	}
 	class, modules, err := f.target(tree, &system.Devices[ordinal])
 	if err != nil {
-		return nil, true, err
+		return nil, err
 	}
-	dev, err = cuda.Open(cuda.Options{Ordinal: ordinal, Class: class, Modules: modules, Library: f.library, Blocking: f.blocking})
-	return dev, true, err
+	return cuda.Open(cuda.Options{Ordinal: ordinal, Class: class, Modules: modules, Library: f.library, Blocking: f.blocking})
 }
 
 // target finds the class of a device and its compiled modules.

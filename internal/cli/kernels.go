@@ -179,7 +179,12 @@ func showTarget(out io.Writer, fsys fs.FS, name string) error {
 	if m := t.Model; m != nil {
 		row("model", m.Doc)
 		row("serves", matchText(m.Matches)+"; names "+strings.Join(m.MatchNames, ", "))
-		row("sampling", strings.Join(slices.Sorted(maps.Keys(m.Sampling)), ", "))
+		for _, preset := range slices.Sorted(maps.Keys(m.Sampling)) {
+			row("sampling "+preset, m.Sampling[preset].String())
+		}
+		if m.Behavior != (kernel.Behavior{}) {
+			row("behavior", m.Behavior.String())
+		}
 	}
 	row("code", codeOf(t, x))
 	if err := w.Flush(); err != nil {

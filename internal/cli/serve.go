@@ -45,6 +45,7 @@ type serveFlags struct {
 	deviceFlags
 	kvDType, compute               string
 	scheduler, router              string
+	samplingPreset                 string
 	noFusion, requireAuth, verbose bool
 	authToken, authTokensFile      string
 	drain                          time.Duration
@@ -71,6 +72,7 @@ func (f *serveFlags) add(fs *pflag.FlagSet, env environment) {
 	f.deviceFlags.add(fs, env, "auto")
 	fs.StringVar(&f.scheduler, "scheduler", "fifo", "scheduling policy")
 	fs.StringVar(&f.router, "router", "async", "where the device draws tokens, async: the next step starts before they are seen; sync: it waits for them")
+	fs.StringVar(&f.samplingPreset, "sampling-preset", "", "sampling defaults of the model's kernel target, as met kernels show names them (default: the checkpoint's own, if any)")
 	fs.BoolVar(&f.noFusion, "no-fusion", false, "lower every op alone, by the reference rules")
 	fs.BoolVar(&f.requireAuth, "require-auth", false, "ask for a bearer token")
 	fs.StringVar(&f.authToken, "auth-token", "", "the token that --require-auth accepts")

@@ -13,7 +13,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/metrale/metrale/internal/api/openai"
 	"github.com/metrale/metrale/internal/diag"
 	"github.com/metrale/metrale/internal/engine"
 	"github.com/metrale/metrale/internal/exec"
@@ -64,6 +63,10 @@ func (s *serving) load(ctx context.Context, dev gpu.Device) (*server.Model, erro
 	if err := c.target(dev, &s.flags.deviceFlags, s.log, s.model, s.name()); err != nil {
 		return nil, err
 	}
+	defaults, err := c.defaults(s.flags.samplingPreset)
+	if err != nil {
+		return nil, err
+	}
 	o, err := s.fit(c, dev, images, tok.VocabSize())
 	if err != nil {
 		return nil, err
@@ -84,11 +87,9 @@ func (s *serving) load(ctx context.Context, dev gpu.Device) (*server.Model, erro
 		m.Close()
 		return nil, err
 	}
-	g := c.generation()
 	return &server.Model{
-		Name: s.name(), Created: time.Now(), Engine: e, Tokenizer: tok, Template: template, Images: images, EOS: endTokens(&g, tok), Vocab: vocab,
-		Defaults: openai.Defaults{Temperature: g.Temperature, TopP: g.TopP, MinP: g.MinP, RepetitionPenalty: g.RepetitionPenalty, TopK: g.TopK},
-		PageSize: int(o.limits.PageSize), MaxSequences: f.maxBatch + f.maxNumSeqs, Fingerprint: "met-" + m.plan.Digest()[:12],
+		Name: s.name(), Created: time.Now(), Engine: e, Tokenizer: tok, Template: template, Images: images, EOS: endTokens(&c.config.Generation, tok), Vocab: vocab,
+		Defaults: defaults, PageSize: int(o.limits.PageSize), MaxSequences: f.maxBatch + f.maxNumSeqs, Fingerprint: "met-" + m.plan.Digest()[:12],
 	}, nil
 }
 

@@ -3,16 +3,20 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 
+	"github.com/metrale/metrale/internal/api/openai"
+	"github.com/metrale/metrale/internal/diag"
 	"github.com/metrale/metrale/internal/gpu"
 	"github.com/metrale/metrale/internal/gpu/cuda"
 	"github.com/metrale/metrale/internal/kernel"
-	"github.com/metrale/metrale/internal/modelconf"
 	"github.com/metrale/metrale/kernels"
 )
 
@@ -83,13 +87,23 @@ func (c *checkpoint) quant() string {
 	return most
 }
 
-// generation are the sampling defaults: the checkpoint's, and where it gives none at all those of its model's target.
-func (c *checkpoint) generation() modelconf.Generation {
-	g := c.config.Generation
-	if c.kernels == nil || c.kernels.Model == nil || g.Temperature != nil || g.TopP != nil || g.TopK != nil || g.MinP != nil || g.RepetitionPenalty != nil {
-		return g
+// defaults are what a request's sampling is where it does not say: the preset of the model's target that was asked for; else the
+// checkpoint's own, and where it gives none at all the preset "default", if there is one.
+func (c *checkpoint) defaults(preset string) (openai.Defaults, error) {
+	g := &c.config.Generation
+	own := openai.Defaults{Temperature: g.Temperature, TopP: g.TopP, MinP: g.MinP, RepetitionPenalty: g.RepetitionPenalty, TopK: g.TopK}
+	var presets map[string]kernel.Sampling
+	if c.kernels != nil && c.kernels.Model != nil {
+		presets = c.kernels.Model.Sampling
 	}
-	p := c.kernels.Model.Sampling["default"]
-	g.Temperature, g.TopP, g.TopK, g.MinP, g.RepetitionPenalty = p.Temperature, p.TopP, p.TopK, p.MinP, p.RepetitionPenalty
-	return g
+	p, ok := presets[cmp.Or(preset, "default")]
+	switch {
+	case preset != "" && len(presets) == 0:
+		return own, diag.Errorf(diag.Invalid, "--sampling-preset %s: kernel target %s has no presets", preset, c.kernels.Name()).For("sampling-preset")
+	case preset != "" && !ok:
+		return own, diag.Errorf(diag.Invalid, "--sampling-preset %s: kernel target %s has %s", preset, c.kernels.Name(), strings.Join(slices.Sorted(maps.Keys(presets)), ", ")).For("sampling-preset")
+	case preset == "" && (!ok || own != openai.Defaults{}):
+		return own, nil
+	}
+	return openai.Defaults{Temperature: p.Temperature, TopP: p.TopP, MinP: p.MinP, PresencePenalty: p.PresencePenalty, RepetitionPenalty: p.RepetitionPenalty, TopK: p.TopK}, nil
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/metrale/metrale/internal/circuit"
+	"github.com/metrale/metrale/internal/diag"
 	"github.com/metrale/metrale/internal/gpu"
 	"github.com/metrale/metrale/internal/kernel"
 	"github.com/metrale/metrale/internal/modelconf"
@@ -107,22 +108,41 @@ func TestTargetFollowsTheCheckpoint(t *testing.T) {
 		if fell := strings.Contains(log.String(), "kernels of class hopper instead of "+leaf); fell != (missing != nil && f == deviceFlags{}) {
 			t.Errorf("%+v: log %q", f, log)
 		}
-		g := c.generation()
-		if has := g.Temperature != nil && *g.Temperature == 0.6; has != (want == leaf) {
-			t.Errorf("%+v: defaults %+v", f, g)
+		g, err := c.defaults("")
+		if has := g.Temperature != nil && *g.Temperature == 0.6; err != nil || has != (want == leaf) {
+			t.Errorf("%+v: defaults %+v, %v", f, g, err)
 		}
-	}
-	// What the checkpoint says comes before a preset.
-	c = understood(t, llama8B+"}", tensor.BF16)
-	if err := c.target(&classDevice{class: "hopper"}, &deviceFlags{modules: "elsewhere"}, &bytes.Buffer{}); err != nil {
-		t.Fatal(err)
-	}
-	one := 1.0
-	c.config.Generation.TopP = &one
-	if g := c.generation(); g.Temperature != nil || *g.TopP != 1 {
-		t.Errorf("defaults %+v", g)
 	}
 	if err := c.target(&classDevice{class: "cpu"}, &deviceFlags{kernelTarget: "none"}, &bytes.Buffer{}); err == nil {
 		t.Error("an unknown pin is taken")
+	}
+}
+
+// TestPresetsAreAskedForByName: what the checkpoint says comes before the preset "default", and what is asked for before both.
+func TestPresetsAreAskedForByName(t *testing.T) {
+	c := understood(t, llama8B+"}", tensor.BF16)
+	for _, class := range []string{"hopper", "hopper/qwen3-30b-a3b/bf16"} {
+		c.kernels = c.library.Tree.Targets[class]
+		one := 1.0
+		c.config.Generation.TopP = &one
+		if g, err := c.defaults(""); err != nil || g.Temperature != nil || *g.TopP != 1 {
+			t.Errorf("%s: %+v, %v", class, g, err)
+		}
+	}
+	if g, err := c.defaults("instruct"); err != nil || *g.Temperature != 0.7 || *g.TopP != 0.8 || *g.TopK != 20 || g.PresencePenalty != nil {
+		t.Errorf("%+v, %v", g, err)
+	}
+	penalty := 1.5
+	c.kernels.Model.Sampling["chatty"] = kernel.Sampling{PresencePenalty: &penalty}
+	defer delete(c.kernels.Model.Sampling, "chatty")
+	if g, err := c.defaults("chatty"); err != nil || *g.PresencePenalty != 1.5 || g.TopP != nil {
+		t.Errorf("%+v, %v", g, err)
+	}
+	if _, err := c.defaults("none"); !diag.Is(err, diag.Invalid) || err.Error() != "--sampling-preset none: kernel target hopper/qwen3-30b-a3b/bf16 has chatty, default, instruct" {
+		t.Errorf("%v", err)
+	}
+	c.kernels = c.library.Tree.Targets["cpu"]
+	if _, err := c.defaults("instruct"); err == nil || err.Error() != "--sampling-preset instruct: kernel target cpu has no presets" {
+		t.Errorf("%v", err)
 	}
 }

@@ -3,6 +3,7 @@
 package kernel
 
 import (
+	"fmt"
 	"io/fs"
 	"maps"
 	"path"
@@ -51,7 +52,7 @@ type Model struct {
 	Doc        string              `toml:"doc"`
 	Matches    []Match             `toml:"match"`
 	MatchNames []string            `toml:"match_names"` // parts of a checkpoint's names, that break a tie
-	Sampling   map[string]Sampling `toml:"sampling"`    // presets; "default" is for a checkpoint without generation_config.json
+	Sampling   map[string]Sampling `toml:"sampling"`    // presets; "default" is for a checkpoint without sampling defaults, others are asked for by name
 	Behavior   Behavior            `toml:"behavior"`
 }
 
@@ -71,11 +72,46 @@ type Sampling struct {
 	RepetitionPenalty *float64 `toml:"repetition_penalty"`
 }
 
-// Behavior is how a model wants to be served, where neither flag nor request says.
+// String lists what the preset gives: "temperature 0.6, top_k 20".
+func (s Sampling) String() string {
+	var words []string
+	add := func(name string, v *float64) {
+		if v != nil {
+			words = append(words, fmt.Sprintf("%s %v", name, *v))
+		}
+	}
+	add("temperature", s.Temperature)
+	add("top_p", s.TopP)
+	if s.TopK != nil {
+		words = append(words, fmt.Sprintf("top_k %d", *s.TopK))
+	}
+	add("min_p", s.MinP)
+	add("presence_penalty", s.PresencePenalty)
+	add("repetition_penalty", s.RepetitionPenalty)
+	return strings.Join(words, ", ")
+}
+
+// Behavior is how a model wants to be served, where neither flag nor request says: for what parses tool calls, bounds thinking
+// and drafts. A server that does none of these does not read it.
 type Behavior struct {
 	ToolCallParser    string `toml:"tool_call_parser"`
 	MaxThinkingBudget int64  `toml:"max_thinking_budget"` // tokens; 0: no limit
 	NumDrafts         int64  `toml:"num_drafts"`          // tokens drafted for a step
+}
+
+// String lists what is said: "tool_call_parser hermes, num_drafts 2".
+func (b Behavior) String() string {
+	var words []string
+	if b.ToolCallParser != "" {
+		words = append(words, "tool_call_parser "+b.ToolCallParser)
+	}
+	if b.MaxThinkingBudget > 0 {
+		words = append(words, fmt.Sprintf("max_thinking_budget %d", b.MaxThinkingBudget))
+	}
+	if b.NumDrafts > 0 {
+		words = append(words, fmt.Sprintf("num_drafts %d", b.NumDrafts))
+	}
+	return strings.Join(words, ", ")
 }
 
 // readTargets makes a target of each class that can run something and of each of its leaves.

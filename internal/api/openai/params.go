@@ -32,8 +32,8 @@ type Scope struct {
 
 // Defaults are a model's own sampling parameters, for what a request leaves out. A nil pointer means the API's default.
 type Defaults struct {
-	Temperature, TopP, MinP, RepetitionPenalty *float64
-	TopK                                       *int64
+	Temperature, TopP, MinP, PresencePenalty, RepetitionPenalty *float64
+	TopK                                                        *int64
 }
 
 // Params are the fields that all generating requests share.
@@ -136,7 +136,7 @@ func (o *object) sampling(s Scope) seq.Sampling {
 		MinP:              pick("min_p", 0, 1, d.MinP, 0),
 		TopNSigma:         pick("top_n_sigma", 0, 100, nil, 0),
 		RepetitionPenalty: pick("repetition_penalty", 0.01, 100, d.RepetitionPenalty, 1),
-		PresencePenalty:   pick("presence_penalty", -2, 2, nil, 0),
+		PresencePenalty:   pick("presence_penalty", -2, 2, d.PresencePenalty, 0),
 		FrequencyPenalty:  pick("frequency_penalty", -2, 2, nil, 0),
 		TopK:              int(max(o.int("top_k", -1, math.MaxInt32, topK), 0)),
 		LogitBias:         o.logitBias(s.Vocab),
