@@ -109,7 +109,7 @@ func TestDecode(t *testing.T) {
 			}
 			floor := float64(d.Bytes) / s.Sweep / 1000
 			if d.Batch != batch || d.Steps != steps || d.Launches != len(s.Model.Plan(batch).Launches) || d.Step <= 0 || d.Device <= 0 || d.Host <= 0 || d.Sampling <= 0 ||
-				!near(d.TokS, 1e6*float64(batch)/d.Step) || !near(d.Floor, floor) || !near(d.Share, floor/d.Step) {
+				!near(d.TokS, 1e6*float64(batch)/d.Step) || !near(d.Floor, floor) || !near(d.Share, floor/d.Step) || d.Kernels <= 0 || d.Gaps != d.Step-d.Kernels-d.Sampling {
 				t.Errorf("%s: %+v", family, d)
 			}
 			list = append(list, d)
@@ -119,7 +119,7 @@ func TestDecode(t *testing.T) {
 			t.Errorf("%s: a row reads %d bytes, four %d", family, list[0].Bytes, list[1].Bytes)
 		}
 		var text strings.Builder
-		if err := bench.PrintDecoding(&text, list); err != nil || strings.Count(text.String(), "\n") != 3 {
+		if err := bench.PrintDecoding(&text, list); err != nil || strings.Count(text.String(), "\n") != 3 || !strings.Contains(text.String(), "  LAUNCHES  GAPS µS  ") {
 			t.Errorf("%v\n%s", err, text.String())
 		}
 	}

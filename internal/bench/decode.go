@@ -54,6 +54,9 @@ type Decoding struct {
 	Floor    float64 `json:"floor_us"`  // Bytes at the sweep
 	Sweep    float64 `json:"sweep_gbs"` // 0: none
 	Share    float64 `json:"share"`     // Floor of Step
+
+	Kernels float64 `json:"kernels_us"` // the plan's, each kind timed alone (Subject.Kernels), summed
+	Gaps    float64 `json:"gaps_us"`    // Step without Kernels and Sampling; below 0 where launches overlap more than that
 }
 
 // Decode runs batch sequences for some steps behind a context of keys that are 0.
@@ -95,16 +98,28 @@ func (s *Subject) Decode(ctx context.Context, batch, context, steps int) (*Decod
 		return nil, err
 	}
 	defer all.Free()
-	if d.Device, err = repeat(s.Device, 5, 5, all.Start); err != nil || !d.Drawn {
-		return d, err
+	if d.Device, err = repeat(s.Device, 5, 5, all.Start); err != nil {
+		return nil, err
 	}
-	draws, err := probe.RecordDraws()
+	if d.Drawn {
+		draws, err := probe.RecordDraws()
+		if err != nil {
+			return nil, err
+		}
+		defer draws.Free()
+		if d.Sampling, err = repeat(s.Device, 5, 100, draws.Start); err != nil {
+			return nil, err
+		}
+	}
+	kernels, err := s.Kernels(ctx, batch, context)
 	if err != nil {
 		return nil, err
 	}
-	defer draws.Free()
-	d.Sampling, err = repeat(s.Device, 5, 100, draws.Start)
-	return d, err
+	for _, k := range kernels {
+		d.Kernels += k.Each * float64(k.Count)
+	}
+	d.Gaps = d.Step - d.Kernels - d.Sampling
+	return d, nil
 }
 
 // times are those of the steps that count.
@@ -280,11 +295,15 @@ func (r *run) advance() {
 
 // PrintDecoding writes the batches of models as a table.
 func PrintDecoding(w io.Writer, list []*Decoding) error {
-	rows := [][]string{{"MODEL", "BATCH", "CONTEXT", "TOK/S", "MS/STEP", "OF SWEEP", "DEVICE MS", "OF SWEEP", "HOST µS", "SAMPLING µS", "LAUNCHES", "READS GB"}}
+	rows := [][]string{{"MODEL", "BATCH", "CONTEXT", "TOK/S", "MS/STEP", "FLOOR MS", "OF SWEEP", "DEVICE MS", "OF SWEEP", "HOST µS", "SAMPLING µS", "LAUNCHES", "GAPS µS", "READS GB"}}
 	for _, d := range list {
-		rows = append(rows, []string{d.Model, fmt.Sprint(d.Batch), fmt.Sprint(d.Context), fmt.Sprintf("%.1f", d.TokS), fmt.Sprintf("%.3f", d.Step/1000),
+		floor := "-"
+		if d.Floor > 0 {
+			floor = fmt.Sprintf("%.3f", d.Floor/1000)
+		}
+		rows = append(rows, []string{d.Model, fmt.Sprint(d.Batch), fmt.Sprint(d.Context), fmt.Sprintf("%.1f", d.TokS), fmt.Sprintf("%.3f", d.Step/1000), floor,
 			percent(d.Share), fmt.Sprintf("%.3f", d.Device/1000), percent(share(d.Bytes, d.Sweep, d.Device)), fmt.Sprintf("%.0f", d.Host),
-			fmt.Sprintf("%.0f", d.Sampling), fmt.Sprint(d.Launches), fmt.Sprintf("%.3f", float64(d.Bytes)/1e9)})
+			fmt.Sprintf("%.0f", d.Sampling), fmt.Sprint(d.Launches), fmt.Sprintf("%.0f", d.Gaps), fmt.Sprintf("%.3f", float64(d.Bytes)/1e9)})
 	}
 	return table(w, rows)
 }
