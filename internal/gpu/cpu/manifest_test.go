@@ -3,39 +3,25 @@
 package cpu
 
 import (
-	"io/fs"
 	"maps"
 	"slices"
 	"testing"
 
-	"github.com/pelletier/go-toml/v2"
-
-	"github.com/metrale/metrale/kernels"
-
+	manifest "github.com/metrale/metrale/internal/kernel"
 	"github.com/metrale/metrale/internal/plan"
 	"github.com/metrale/metrale/internal/tensor"
+	"github.com/metrale/metrale/kernels"
 )
 
 // The class's manifest and the binders name the same kernels, parameters with the same access, and attributes.
 func TestManifest(t *testing.T) {
-	text, err := fs.ReadFile(kernels.FS, "cpu/common/KERNEL_FAMILIES.toml")
+	tree, err := manifest.Load(kernels.FS)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var m struct {
-		Kernel []struct {
-			Name  string
-			Args  []struct{ Name, Access string }
-			Attrs []struct{ Name string }
-		}
-	}
-	if err := toml.Unmarshal(text, &m); err != nil {
-		t.Fatal(err)
-	}
+	declared := tree.Classes["cpu"].Kernels
 	d := open(t, Options{Threads: 1})
-	var names []string
-	for _, k := range m.Kernel {
-		names = append(names, k.Name)
+	for _, k := range declared {
 		entry, ok := table[k.Name]
 		if !ok {
 			t.Errorf("%s: in the manifest only", k.Name)
@@ -54,7 +40,7 @@ func TestManifest(t *testing.T) {
 		entry.bind(a)
 		want := map[string]plan.Access{}
 		for _, x := range k.Args {
-			want[x.Name] = map[string]plan.Access{"": plan.In, "in": plan.In, "out": plan.Out, "inout": plan.InOut}[x.Access]
+			want[x.Name] = map[string]plan.Access{"in": plan.In, "out": plan.Out, "inout": plan.InOut}[x.Access]
 		}
 		if !maps.Equal(a.params, want) {
 			t.Errorf("%s: parameters %v, the manifest has %v", k.Name, a.params, want)
@@ -69,7 +55,7 @@ func TestManifest(t *testing.T) {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(table)) {
-		if !slices.Contains(names, name) {
+		if declared[name] == nil {
 			t.Errorf("%s: not in the manifest", name)
 		}
 	}
