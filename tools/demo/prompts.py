@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """Prompts for the teacher, drawn at random so that few repeat.
 
-prompt(rng) and follow_up(rng, talk) give (question, what only the teacher reads after it, temperature): the hidden part asks for short, plain answers, and the
-student learns to give them unasked. Stories are drawn warm, facts cool."""
+prompt(rng) and follow_up(rng, talk) give (question, manner, temperature). A manner's examples (SHOTS) stand before the question where only the teacher reads them;
+the student learns to answer like that unasked. Stories are drawn warm, facts cool."""
 
 SYSTEM = 'You are a friendly helper. You use simple words and short, clear sentences.'
 
@@ -66,9 +66,30 @@ COUNTRIES = """France Italy Spain Germany Japan China India Brazil Egypt Canada 
 Argentina Thailand Vietnam Morocco Iceland Finland Chile Cuba Nepal""".split()
 WEATHER = ['on a sunny day', 'on a rainy night', 'in winter', 'in spring', 'in summer', 'in autumn', 'early in the morning', 'on a windy day', 'at night', 'on a snowy day', 'after school', 'on a birthday']
 
-BRIEF = ['Answer in two or three short sentences.', 'Answer in two short sentences.', 'Answer in one short paragraph with simple words.', 'Use three short sentences.']
-TALE = ['Use short sentences and very simple words, as for a small child. Write one or two short paragraphs and a happy end.', 'Write eight short sentences with simple words.',
-        'Keep it under 120 words, with simple words and a clear end.', 'Write it for a small child, in two short paragraphs.']
+# Examples that a manner's chats begin with, for the teacher alone: its answers take their length and tone.
+SHOTS = {
+    'tale': [('Write a short story about a shy frog who finds a red ball.',
+              'Once there was a shy frog named Pip. Pip lived by a small pond and did not talk to anyone. One day, he found a red ball in the grass. He pushed it with his nose, and it rolled '
+              'into the water with a splash. A little duck laughed and pushed it back. All afternoon they rolled the ball to each other. When the sun went down, the duck asked, "Will you play '
+              'again tomorrow?" Pip smiled. "Yes," he said. "I would love to."'),
+             ('Tell me a story about an old baker on a snowy day.',
+              'It was snowing, and nobody came to the bakery. Old Mr. Hill looked at his warm bread and felt sad. Then he had an idea. He put the bread in a basket, pulled on his boots, and '
+              'walked from door to door. The children cheered when they saw him. Their mother gave him hot soup, and he sat by the fire until the snow stopped. "Tomorrow I will bring cake," he '
+              'said, and everyone clapped.')],
+    'fact': [('What is a kettle?', 'A kettle is a pot with a lid and a spout. We use it to boil water, for example to make tea.'),
+             ('Why do we wear coats in winter?', 'In winter the air is cold. A coat keeps the warmth of our body close to us, so we do not freeze.'),
+             ('Tell me about owls.', 'Owls are birds that hunt at night. They have big eyes and very good ears. They fly so quietly that a mouse does not hear them coming.')],
+    'list': [('Give me three tips for packing a bag.',
+              '1. Put the heavy things at the bottom.\n2. Roll your clothes, so they need less room.\n3. Keep your water where you can reach it.'),
+             ('Name four colors.', 'Red, blue, green, and yellow.'),
+             ('What do I need for making toast?', 'You need bread, a toaster, and some butter. Put the bread in, wait until it is brown, and spread the butter on it.')],
+    'talk': [('Hi, my name is Ada.', 'Hello Ada, nice to meet you! What would you like to do today?'),
+             ('I am sad because I broke my cup.', 'Oh no, I am sorry about your cup. Maybe we can find a new one that you like just as much.'),
+             ('I saw a deer in the forest.', 'How lovely! Deer are very quiet, so you must have been quiet too. Was it alone?')],
+    'line': [('Write one sentence about a cat and a drum.', 'The cat jumped on the drum and ran away from the loud noise.'),
+             ('Make this sentence longer: Tom walked home.', 'Tom walked home through the rain with a wet hat and a big smile.'),
+             ('Describe an old ship.', 'The ship is old and its paint is gone. Its sails are full of holes. Still, the captain is proud of it.')],
+}
 STYLES = ['', '', '', '', '', ' Keep it short.', ' Use simple words.', ' Explain it to a child.', ' Be brief.', ' Please be friendly.']
 
 
@@ -98,72 +119,69 @@ def story(rng):
     text = rng.choice([f'Write {an(kind)} about {about}.', f'Tell me {an(kind)} about {about}.', f'I would like {an(kind)} about {about}.', f'Make up {an(kind)} about {about}.'])
     if rng.random() < 0.12:
         text = f'Write a short story. Use the words "{rng.choice(ANIMALS)}", "{rng.choice(THINGS).split()[-1]}" and "{rng.choice(WORDS)}".'
-    return opened(rng, text) if text[0] in 'WTM' else text, rng.choice(TALE), 0.7
+    return opened(rng, text) if text[0] in 'WTM' else text, 'tale', 0.8
 
 
 def poem(rng):
     about = rng.choice([hero(rng), an(rng.choice(THINGS)), an(rng.choice(PLACES)), rng.choice(SCIENCE), rng.choice(LESSONS)])
-    return opened(rng, rng.choice([f'Write a short poem about {about}.', f'Write four lines about {about} that rhyme.'])), 'Write four short lines.', 0.7
+    return opened(rng, rng.choice([f'Write a short poem about {about}.', f'Write four lines about {about} that rhyme.'])), 'line', 0.8
 
 
 def explain(rng):
     t = rng.choice(SCIENCE + EVERYDAY)
     q = rng.choice(['Explain {}.', 'What is {} for a child?', 'How would you describe {}?', 'Tell me about {}.', 'Why is {} important?', 'What should I know about {}?', 'Give me a short explanation of {}.',
                     'What is interesting about {}?', 'Teach me something about {}.', 'Help me understand {}.', 'How does {} work?', 'Tell me one fact about {}.', 'What do people use {} for?']).format(t)
-    return (opened(rng, q) if q.endswith('.') else q) + rng.choice(STYLES), rng.choice(BRIEF), 0.4
+    return (opened(rng, q) if q.endswith('.') else q) + rng.choice(STYLES), 'fact', 0.4
 
 
 def everyday(rng):
     t = rng.choice(EVERYDAY)
     return rng.choice([f'What is {t}?', f'What is {t}?', f'What is {t} used for?', f'Describe {t}.', f'Where can I find {t}?', f'What does {t} look like?', f'Who needs {t}?', f'Tell me about {t}.',
-                       f'What is {t} made of?']) + rng.choice(STYLES), rng.choice(BRIEF), 0.4
+                       f'What is {t} made of?']) + rng.choice(STYLES), 'fact', 0.4
 
 
 def why(rng):
-    return rng.choice(['Why {}?', 'Why {}?', 'Do you know why {}?', 'Tell me why {}.']).format(rng.choice(WHYS)) + rng.choice(STYLES), rng.choice(BRIEF), 0.4
+    return rng.choice(['Why {}?', 'Why {}?', 'Do you know why {}?', 'Tell me why {}.']).format(rng.choice(WHYS)) + rng.choice(STYLES), 'fact', 0.4
 
 
 def word(rng):
     w = rng.choice(WORDS)
-    return rng.choice([(f'What does "{w}" mean?', 'Answer in one or two short sentences.', 0.4), (f'Define the word {w}.', 'Answer in one short sentence.', 0.4),
-                       (f'Use the word "{w}" in a sentence.', 'Write only one short sentence.', 0.7), (f'What does it mean to be {w}?' if w in WORDS[:24] else f'Explain the word {w} to a child.', rng.choice(BRIEF), 0.4),
-                       (f'Write two sentences with the word "{w}".', '', 0.7)])
+    return rng.choice([(f'What does "{w}" mean?', 'fact', 0.4), (f'Define the word {w}.', 'fact', 0.4),
+                       (f'Use the word "{w}" in a sentence.', 'line', 0.7), (f'What does it mean to be {w}?' if w in WORDS[:24] else f'Explain the word {w} to a child.', 'fact', 0.4),
+                       (f'Write two sentences with the word "{w}".', 'line', 0.7)])
 
 
 def advice(rng):
     a, n = rng.choice(ACTIVITIES), rng.choice(['two', 'three', 'four'])
-    listed = 'Write a numbered list with one short sentence for each.'
-    return rng.choice([(f'Give me {n} tips for {a}.', listed, 0.5), (f'What is the best way to start {a}?', rng.choice(BRIEF), 0.5), (f'I want to get better at {a}. What should I do?', rng.choice(BRIEF), 0.5),
-                       (f'How do I begin with {a}?', rng.choice(BRIEF), 0.5), (f'Explain {a} in {n} steps.', listed, 0.5), (f'Why do people like {a}?', rng.choice(BRIEF), 0.5),
-                       (f'My friend {rng.choice(NAMES)} needs help with {a}. Any advice?', rng.choice(BRIEF), 0.5), (f'What do I need for {a}?', rng.choice(BRIEF), 0.5),
-                       (f'Give me one tip for {a}.', 'Answer in one or two short sentences.', 0.5)])
+    return rng.choice([(f'Give me {n} tips for {a}.', 'list', 0.5), (f'What is the best way to start {a}?', 'list', 0.5), (f'I want to get better at {a}. What should I do?', 'list', 0.5),
+                       (f'How do I begin with {a}?', 'list', 0.5), (f'Explain {a} in {n} steps.', 'list', 0.5), (f'Why do people like {a}?', 'list', 0.5),
+                       (f'My friend {rng.choice(NAMES)} needs help with {a}. Any advice?', 'list', 0.5), (f'What do I need for {a}?', 'list', 0.5),
+                       (f'Give me one tip for {a}.', 'list', 0.5)])
 
 
 def listing(rng):
     n, g = rng.choice(['two', 'three', 'four', 'five']), rng.choice(GROUPS)
-    only = f'Write only the {n} names, in one line, with commas.'
-    numbered = f'Write a numbered list of exactly {n} short lines.'
-    return rng.choice([(f'List {n} {g}.', numbered, 0.5), (f'Name {n} {g}.', only, 0.5), (f'Can you name {n} {g}?', only, 0.5), (f'Give me {n} examples of {g}.', numbered, 0.5),
-                       (f'Tell me {n} {g} and one fact about each.', 'Write one short sentence for each.', 0.5)])
+    return rng.choice([(f'List {n} {g}.', 'list', 0.5), (f'Name {n} {g}.', 'list', 0.5), (f'Can you name {n} {g}?', 'list', 0.5), (f'Give me {n} examples of {g}.', 'list', 0.5),
+                       (f'Tell me {n} {g} and one fact about each.', 'list', 0.5)])
 
 
 def animal(rng):
     a, b = rng.sample(ANIMALS, 2)
     return rng.choice([f'What does {an(a)} eat?', f'Where does {an(a)} live?', f'Tell me a fact about the {a}.', f'Describe {an(a)}.', f'Would {an(a)} be a good pet?', f'Why is the {a} special?',
-                       f'What sound does {an(a)} make?', f'What does {an(a)} look like?', f'How does {an(a)} move?']) + rng.choice(STYLES), rng.choice(BRIEF), 0.4
+                       f'What sound does {an(a)} make?', f'What does {an(a)} look like?', f'How does {an(a)} move?']) + rng.choice(STYLES), 'fact', 0.4
 
 
 def compare(rng):
     pool = rng.choice([ANIMALS, ANIMALS, [t.split(' ', 1)[-1] for t in EVERYDAY if t.startswith('a ')], PLACES])
     a, b = rng.sample(pool, 2)
     return rng.choice([f'What is the difference between {an(a)} and {an(b)}?', f'Compare {an(a)} with {an(b)}.', f'Which is bigger, {an(a)} or {an(b)}?', f'How are {an(a)} and {an(b)} alike?',
-                       f'Would you like {an(a)} or {an(b)}?']) + rng.choice(STYLES), rng.choice(BRIEF), 0.4
+                       f'Would you like {an(a)} or {an(b)}?']) + rng.choice(STYLES), 'fact', 0.4
 
 
 def country(rng):
     c = rng.choice(COUNTRIES)
     return rng.choice([f'What is the capital of {c}?', f'Tell me about {c}.', f'What food is {c} known for?', f'Why do people visit {c}?', f'What language do people speak in {c}?',
-                       f'Name one famous place in {c}.', f'Describe a day in {c}.', f'Where is {c}?', f'What is the weather like in {c}?']) + rng.choice(STYLES), rng.choice(BRIEF[:2]), 0.3
+                       f'Name one famous place in {c}.', f'Describe a day in {c}.', f'Where is {c}?', f'What is the weather like in {c}?']) + rng.choice(STYLES), 'fact', 0.3
 
 
 def small_talk(rng):
@@ -173,18 +191,17 @@ def small_talk(rng):
                        f'It is {n}\'s birthday. What should I write on the card?', f'I am {m} about a test.', 'What should I eat for dinner?', 'Say something nice.', f'I made {an(rng.choice(THINGS))} today!',
                        f'I am happy because I found {an(rng.choice(THINGS))}.', f'I saw {an(rng.choice(ANIMALS))} in the {rng.choice(PLACES)} today.', f'I lost my {rng.choice(THINGS).split()[-1]}.',
                        f'I want to go to the {rng.choice(PLACES)} with {n}.', f'My {rng.choice(ANIMALS)} is called {n}.', f'I like {rng.choice(ACTIVITIES)}.', f'Today I tried {rng.choice(ACTIVITIES)}.']), \
-        rng.choice(['Answer in one or two short and friendly sentences.', 'Answer in two friendly sentences.']), 0.5
+        'talk', 0.6
 
 
 def sentence(rng):
     a, t, p, n = rng.choice(ANIMALS), rng.choice(THINGS), rng.choice(PLACES), rng.choice(NAMES)
-    one, few = 'Write only one short sentence.', 'Write three short sentences.'
-    return rng.choice([(f'Write one sentence about {an(a)} and {an(t)}.', one, 0.7), (f'Describe {an(p)} in one sentence.', one, 0.7), (f'Make up a name for {hero(rng)} and describe them.', few, 0.7),
-                       (f'Write a short letter from {n} to {rng.choice(NAMES)} about {an(t)}.', few, 0.7), (f'What would {an(a)} say to {an(rng.choice(ANIMALS))}?', 'Answer in one or two short sentences.', 0.7),
-                       (f'Imagine {an(p)} with {an(t)}. What happens?', few, 0.7), (f'Describe {hero(rng)} in {an(p)}.', few, 0.7), (f'Describe {an(t)}.', few, 0.6),
-                       (f'Write three sentences about {an(p)} {rng.choice(WEATHER)}.', few, 0.7), (f'Write a short note to {n} to say {rng.choice(["thank you", "sorry", "hello", "good luck", "happy birthday"])}.', few, 0.6),
-                       (f'Give a good title for a story about {hero(rng)}.', 'Write only the title.', 0.7), (f'How does a story about {hero(rng)} begin?', 'Write two short sentences.', 0.7),
-                       (f'Write a short dialogue between {n} and {hero(rng)}.', 'Write four short lines, each with the name of who speaks.', 0.7)])
+    return rng.choice([(f'Write one sentence about {an(a)} and {an(t)}.', 'line', 0.8), (f'Describe {an(p)} in one sentence.', 'line', 0.8), (f'Make up a name for {hero(rng)} and describe them.', 'line', 0.8),
+                       (f'Write a short letter from {n} to {rng.choice(NAMES)} about {an(t)}.', 'line', 0.8), (f'What would {an(a)} say to {an(rng.choice(ANIMALS))}?', 'line', 0.8),
+                       (f'Imagine {an(p)} with {an(t)}. What happens?', 'line', 0.8), (f'Describe {hero(rng)} in {an(p)}.', 'line', 0.8), (f'Describe {an(t)}.', 'line', 0.6),
+                       (f'Write three sentences about {an(p)} {rng.choice(WEATHER)}.', 'line', 0.8), (f'Write a short note to {n} to say {rng.choice(["thank you", "sorry", "hello", "good luck", "happy birthday"])}.', 'line', 0.6),
+                       (f'Give a good title for a story about {hero(rng)}.', 'line', 0.8), (f'How does a story about {hero(rng)} begin?', 'line', 0.8),
+                       (f'Write a short dialogue between {n} and {hero(rng)}.', 'line', 0.8)])
 
 
 def rewrite(rng):
@@ -192,7 +209,7 @@ def rewrite(rng):
     s = rng.choice([f'{who} found {t} {p}.', f'{who} saw {an(rng.choice(ANIMALS))} {p} and was {m}.', f'The {m} {rng.choice(ANIMALS)} sat {p}.', f'{who} likes {rng.choice(ACTIVITIES)} with a friend.',
                     f'{who} walked home {rng.choice(WEATHER)} with {t}.'])
     return rng.choice(['Say this in other words: {}', 'Rewrite this sentence: {}', 'Make this sentence longer: {}', 'Continue: {}', 'What happens next? {}', 'Write this sentence in a funny way: {}']).format(s), \
-        'Write one or two short sentences.', 0.6
+        'line', 0.6
 
 
 KINDS = [(story, 38), (explain, 11), (everyday, 8), (why, 5), (word, 5), (advice, 7), (listing, 4), (animal, 5), (compare, 3), (country, 2), (small_talk, 7), (sentence, 9), (rewrite, 3), (poem, 2)]
@@ -210,9 +227,7 @@ def follow_up(rng, talk):
     if len(answer) > 500:
         return None
     if 'story' in question.lower():
-        return rng.choice([('What happens next?', 'Write three short sentences.', 0.7), ('What is the lesson of the story?', 'Answer in one short sentence.', 0.4), ('Thank you! Give it a title.', 'Write only the title.', 0.5),
-                           ('Tell it again in two sentences.', '', 0.5), ('Who is in the story?', 'Answer in one short sentence.', 0.3), ('How does the story end?', 'Answer in one or two short sentences.', 0.4),
-                           ('Where does the story happen?', 'Answer in one short sentence.', 0.3), prompt(rng)])
-    return rng.choice([('Tell me more.', 'Write two short sentences.', 0.5), ('Can you give an example?', 'Write two short sentences.', 0.5), ('Why is that?', rng.choice(BRIEF), 0.4),
-                       ('Can you say that in simpler words?', 'Write one or two short sentences.', 0.4), ('Summarize it in one sentence.', '', 0.4), ('Thank you!', 'Answer in one short and friendly sentence.', 0.5),
-                       ('Thanks. Give me one more idea.', 'Write one short sentence.', 0.6), prompt(rng), prompt(rng), prompt(rng)])
+        return rng.choice([('What happens next?', 'line', 0.7), ('What is the lesson of the story?', 'fact', 0.4), ('Thank you! Give it a title.', 'list', 0.5), ('Tell it again in two sentences.', 'line', 0.5),
+                           ('Who is in the story?', 'fact', 0.3), ('How does the story end?', 'fact', 0.4), ('Where does the story happen?', 'fact', 0.3), ('Thank you, I like it!', 'talk', 0.5), prompt(rng)])
+    return rng.choice([('Tell me more.', 'fact', 0.5), ('Can you give an example?', 'fact', 0.5), ('Why is that?', 'fact', 0.4), ('Can you say that in simpler words?', 'fact', 0.4),
+                       ('Say it in one sentence.', 'line', 0.4), ('Thank you!', 'talk', 0.5), ('Thanks. Give me one more idea.', 'list', 0.6), prompt(rng), prompt(rng), prompt(rng)])

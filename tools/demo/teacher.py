@@ -28,6 +28,7 @@ from decoder import END, START, Decoder, ascii_ids, read_meta, read_tokenizer, r
 
 SELF = re.compile(r'smollm|hugging ?face|openai|chatgpt', re.I)
 MODEL = re.compile(r"as an? (ai|artificial|language|digital)|\b(ai|language) (model|assistant)|i'm an ai|i am an ai|i'm sorry, (but )?i (can't|cannot|am not)|i (can't|cannot) (assist|help|provide|fulfil)", re.I)
+MANNERS = list(prompts.SHOTS)
 BURST = 4
 
 
@@ -60,25 +61,34 @@ def fault(text, rng):
     return ''
 
 
+def turns(talk):
+    return ''.join(f'{START}{m["role"]}\n{m["content"]}{END}\n' for m in talk)
+
+
+def prefix(tok, manner):
+    """What all of a manner's chats begin with: the system's turn, the examples, the begin of the user's turn."""
+    shots = [{'role': r, 'content': text} for shot in prompts.SHOTS[manner] for r, text in zip(('user', 'assistant'), shot)]
+    return tok.encode(turns([{'role': 'system', 'content': prompts.SYSTEM}] + shots) + f'{START}user\n', add_special_tokens=False).ids
+
+
 class Asker:
-    """Makes prompts, reads answers. A task is (key, ids after the prefix, heat)."""
+    """Makes prompts, reads answers. A task is (key, ids after the prefix, heat, number of the prefix)."""
 
     def __init__(self, tok, seed, room):
         self.tok, self.rng, self.room, self.talks, self.key = tok, random.Random(seed), room, {}, 0
         self.chats, self.tokens, self.dropped, self.lines = 0, 0, Counter(), []
 
     def task(self, talk, ask):
-        """ask: prompts' (question, what only the teacher reads, heat)."""
-        question, hidden, heat = ask
+        """ask: prompts' (question, manner, heat)."""
+        question, manner, heat = ask
         talk = talk + [{'role': 'user', 'content': question}]
-        told = talk[:-1] + [{'role': 'user', 'content': (question + ' ' + hidden).strip()}]
-        text = ''.join(f'{START}{m["role"]}\n{m["content"]}{END}\n' for m in told)[len(f'{START}user\n'):] + f'{START}assistant\n'
+        text = turns(talk)[len(f'{START}user\n'):] + f'{START}assistant\n'
         ids = self.tok.encode(text, add_special_tokens=False).ids
         if len(ids) > self.room:
             return None
         self.key += 1
         self.talks[self.key] = talk
-        return self.key, ids, heat
+        return self.key, ids, heat, MANNERS.index(manner)
 
     def fresh(self):
         return self.task([], prompts.prompt(self.rng))
@@ -203,10 +213,10 @@ class Board:
         """Fills free slots with tasks that wait; they count from the burst after."""
         n = min(len(free), len(ready))
         tasks = [ready.popleft() for _ in range(n)]
-        for slot, (worker, key, _, _) in zip(free, tasks):
+        for slot, (worker, key, *_) in zip(free, tasks):
             self.owner[slot], self.since[slot] = (worker, key), burst + 1
         if n:
-            self.d.fill(free[:n], [t[2] for t in tasks], [t[3] for t in tasks])
+            self.d.fill(free[:n], [t[2] for t in tasks], [t[3] for t in tasks], [t[4] for t in tasks])
 
 
 def main():
@@ -215,9 +225,10 @@ def main():
     ap.add_argument('--out', required=True)
     ap.add_argument('--seconds', type=float, default=150, help='in all, start and end included')
     ap.add_argument('--slots', type=int, default=3072)
-    ap.add_argument('--length', type=int, default=576)
+    ap.add_argument('--length', type=int, default=768)
     ap.add_argument('--limit', type=int, default=200)
     ap.add_argument('--min-p', type=float, default=0.1)
+    ap.add_argument('--penalty', type=float, default=1.05, help='on tokens that an answer has')
     ap.add_argument('--workers', type=int, default=6)
     ap.add_argument('--attend', default='64,4', help="positions and warps of the attention kernel")
     ap.add_argument('--seed', type=int, default=1)
@@ -228,10 +239,10 @@ def main():
     reader = gguf.GGUFReader(a.gguf)
     tok, meta = read_tokenizer(reader), read_meta(reader)
     end = tok.token_to_id(END)
-    prefix = tok.encode(f'{START}system\n{prompts.SYSTEM}{END}\n{START}user\n', add_special_tokens=False).ids
-    pool = Pool(tok, a, a.length - len(prefix) - a.limit, a.slots * 3 // 2)
+    prefixes = [prefix(tok, m) for m in MANNERS]
+    pool = Pool(tok, a, a.length - max(map(len, prefixes)) - a.limit, a.slots * 3 // 2)
     allowed = ascii_ids(tok, end)
-    d = Decoder(read_weights(reader, dtype, device), meta, a.slots, a.length, a.limit, prefix, end, allowed[:len(allowed) // 64 * 64], a.min_p, device, dtype, tuple(map(int, a.attend.split(','))))
+    d = Decoder(read_weights(reader, dtype, device), meta, a.slots, a.length, a.limit, prefixes, end, allowed[:len(allowed) // 64 * 64], a.min_p, a.penalty, device, dtype, tuple(map(int, a.attend.split(','))))
     torch.manual_seed(a.seed)
     d.clock.fill_(a.seed * 1000003 % 2 ** 30)
     said('model read')
