@@ -108,7 +108,8 @@ def run(args):
             torch.compiler.reset()
         said()
     steps = 100 if t.device == 'cuda' else 4
-    for muon, adam in ((0.02, 3e-3), (0.0, 3e-3), (0.01, 3e-3)):
+    t.rows = step = None
+    for muon, adam in ((0.02, 8e-3), (0.04, 8e-3), (0.02, 3e-3), (0.0, 4e-3)):
         falling(args, muon, adam, steps)
         said()
     if t.device == 'cuda':

@@ -98,7 +98,8 @@ class Step:
         self.opt.step()
         self.stats += torch.stack([*(t.detach() for t in seen), norm, torch.ones_like(norm)])
 
-    def record(self):
+    def record(self, pool):
+        """Graphs that never run at once share the memory of pool."""
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
@@ -106,8 +107,9 @@ class Step:
                 self.compute()
         torch.cuda.current_stream().wait_stream(stream)
         torch.cuda.synchronize()
+        torch.cuda.empty_cache()  # what the trial runs left; while recording, nothing can be given back
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+        with torch.cuda.graph(graph, pool=pool):
             self.compute()
         self.graph = graph
 
@@ -150,14 +152,14 @@ class Trainer:
         ce = torch.compile(cross_entropy, dynamic=False) if compiled else cross_entropy
         if compiled:
             self.model.compile()
-        out = {}
+        out, pool = {}, torch.cuda.graph_pool_handle() if graph else None
         for n, rows in self.rows.items():
             step = Step(self.model, self.opt, rows, max(1, self.args.tokens // n), self.device, ce)
             eager = not compiled or (n > 512 and not self.args.compile_long)
             begun = time.time()
             with torch.compiler.set_stance('force_eager' if eager else 'default'):
                 if graph:
-                    step.record()
+                    step.record(pool)
                 else:
                     step.compute()
                 if self.device == 'cuda':
@@ -268,7 +270,7 @@ def main():
     ap.add_argument('--steps', type=int, default=0, help='instead of --seconds')
     ap.add_argument('--tokens', type=int, default=65536, help='a step')
     ap.add_argument('--muon', type=float, default=0.02, help='learning rate of matrices; 0: AdamW for all')
-    ap.add_argument('--adam', type=float, default=3e-3, help='learning rate of the rest')
+    ap.add_argument('--adam', type=float, default=8e-3, help='learning rate of the rest')
     ap.add_argument('--level', type=float, default=0.3, help='share of the time before the rate falls')
     ap.add_argument('--seed', type=int, default=1)
     ap.add_argument('--eager', action='store_true')
