@@ -323,9 +323,6 @@ func (m *match) takes(vars binding) error {
 			return fmt.Errorf("kernel %s: argument %s is of type %v, %s of %v", k.Name, a.Name, d, a.Like, like)
 		}
 	}
-	if len(k.Where) == 0 && !m.rule.demands {
-		return nil
-	}
 	env, err := g.env(m.f.in, m.f.o, m.f.found)
 	if err != nil {
 		return err
@@ -392,15 +389,18 @@ func (g *group) env(in *Instance, o Options, found []stored) (*kernel.Env, error
 			env.Sizes[a.Name] = a.Int
 		}
 	}
+	var arrays []kernel.Array
 	for i := range g.rule.kernel.Args {
 		a := &g.rule.kernel.Args[i]
 		if x, ok := g.array(in, o, found, a); ok {
-			if err := env.Bind(a.Shape, fromPlanAxes(x.axes)); err != nil {
-				return nil, fmt.Errorf("kernel %s: argument %s %w", g.rule.Kernel, a.Name, err)
-			}
+			arrays = append(arrays, kernel.Array{Arg: a, Axes: fromPlanAxes(x.axes)})
+		} else if c, ok := g.vars.consts[a.Name]; ok {
+			arrays = append(arrays, kernel.Array{Arg: a, Axes: []kernel.Axis{{Name: in.Consts[c].Name, Size: int64(len(in.Consts[c].Values))}}})
 		}
 	}
-	g.rule.kernel.BindAbsent(env)
+	if err := env.Unify(g.rule.kernel, arrays); err != nil {
+		return nil, fmt.Errorf("kernel %s: %w", g.rule.Kernel, err)
+	}
 	return env, nil
 }
 

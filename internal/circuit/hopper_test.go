@@ -99,6 +99,20 @@ func TestHopperAttendsInTiles(t *testing.T) {
 	}
 }
 
+// TestEveryFamilyLowersForHopper: a rule whose kernel wants other sizes than the model has leaves its nodes to others. Mistral 4's
+// shared expert stands where others have a scale of one row.
+func TestEveryFamilyLowersForHopper(t *testing.T) {
+	for _, family := range fixture.Families(t) {
+		in := instantiate(t, readConfig(t, fixture.Files(t, fixture.Tiny(family))["config.json"]))
+		for _, rows := range []int64{1, 8, 64, 2048} {
+			limits := plan.Limits{Rows: rows, Seqs: min(rows, 8), Outs: min(rows, 8), PageSize: 16, Pages: 256}
+			if _, err := in.Lower(lib(t), in.SyntheticCatalog(tensor.BF16), Options{Class: "hopper", Compute: Declared, KV: tensor.BF16, Limits: limits}); err != nil {
+				t.Errorf("%s, %d rows: %v", family, rows, err)
+			}
+		}
+	}
+}
+
 // TestCarryingNamesWhatIsLeftOut: a kernel goes with its module, and so do its rules, none else's.
 func TestCarryingNamesWhatIsLeftOut(t *testing.T) {
 	l, lacking := lib(t).Carrying("hopper", func(module string) bool { return module != "experts/rows" })
