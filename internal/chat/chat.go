@@ -16,9 +16,6 @@ type Value = jinja.Value
 // ParseJSON reads a value; see jinja.ParseJSON.
 func ParseJSON(data []byte) (Value, error) { return jinja.ParseJSON(data) }
 
-// FromGo gives Go data as a value; see jinja.FromGo. Maps are refused.
-func FromGo(v any) (Value, error) { return jinja.FromGo(v) }
-
 // Template is a compiled chat template. It is immutable and safe for concurrent use.
 type Template struct {
 	code *jinja.Template

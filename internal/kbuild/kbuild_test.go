@@ -226,6 +226,7 @@ func TestBuildRefuses(t *testing.T) {
 	}{
 		{"a spill", "base/common/a/k.cu", "// entry k 12 8 0\n", "base/common/KERNEL_FAMILIES.toml:7:2: kernel k on class hw: entry k spills 8 bytes; its ceiling is 0"},
 		{"too many registers", "base/common/a/k.cu", "// entry k 40 0 0\n", "base/common/KERNEL_FAMILIES.toml:13:1: kernel k on class hw: entry k uses 40 registers; its ceiling is 32"},
+		{"static shared memory above the class's ceiling", "hw/HARDWARE.toml", strings.Replace(hw, "[build]", "[build]\nstatic_shared = 63", 1), "base/common/KERNEL_FAMILIES.toml:7:2: kernel k on class hw: entry k has 64 bytes of static shared memory; its ceiling is 63"},
 		{"an entry that no kernel names", "base/common/a/k.cu", "// entry k 1 0 0\n// entry other 1 0 0\n", "base/common/a/k.cu: no kernel of any class names entry other of module a/k"},
 		{"a kernel without its entry", "base/common/a/k.cu", "// entry kk 1 0 0\n", "base/common/KERNEL_FAMILIES.toml:9:1: kernel k on class hw: module a/k has no entry k; it has kk"},
 		{"an error of the compiler", "base/common/a/k.cu", "#error\n", "base/common/a/k.cu does not compile for sm_90a:\nbase/common/a/k.cu(1): error"},

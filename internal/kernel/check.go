@@ -3,6 +3,7 @@
 package kernel
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"io/fs"
 	"maps"
@@ -300,8 +301,8 @@ func (t *Target) checkEntry(s symbol, module string, o *Object, report func(erro
 		if l.Registers > 0 && u.Registers > l.Registers {
 			fail("registers", "entry %s uses %d registers; its ceiling is %d", e, u.Registers, l.Registers)
 		}
-		if l.StaticShared != nil && u.StaticShared > *l.StaticShared {
-			fail("static_shared", "entry %s has %d bytes of static shared memory; its ceiling is %d", e, u.StaticShared, *l.StaticShared)
+		if most := cmp.Or(l.StaticShared, t.Class.Build.StaticShared); most != nil && u.StaticShared > *most {
+			fail("static_shared", "entry %s has %d bytes of static shared memory; its ceiling is %d", e, u.StaticShared, *most)
 		}
 	}
 	if !found {

@@ -49,8 +49,10 @@ type Class struct {
 
 // Build says how a class's sources are compiled.
 type Build struct {
-	Flags      []string // of the compiler; an ancestor's come first
-	SpillBytes int      // an entry that spills more, and whose manifest allows no more, fails the build
+	Flags []string // of the compiler; an ancestor's come first
+	// Ceilings of an entry whose manifest does not say; more fails the build.
+	SpillBytes   int
+	StaticShared *int // bytes; nil: none
 }
 
 // Defaults are a class's serving defaults.
@@ -70,8 +72,9 @@ type hardwareFile struct {
 		Partial  bool   `toml:"partial"`
 	} `toml:"hardware"`
 	Build struct {
-		Flags      []string `toml:"flags"`
-		SpillBytes *int     `toml:"spill_bytes"`
+		Flags        []string `toml:"flags"`
+		SpillBytes   *int     `toml:"spill_bytes"`
+		StaticShared *int     `toml:"static_shared"`
 	} `toml:"build"`
 	Defaults Defaults `toml:"defaults"`
 
@@ -140,6 +143,9 @@ func (t *Tree) class(fsys fs.FS, raw map[string]*hardwareFile, name string, belo
 	if h.Build.SpillBytes != nil {
 		c.Build.SpillBytes = *h.Build.SpillBytes
 	}
+	if h.Build.StaticShared != nil {
+		c.Build.StaticShared = h.Build.StaticShared
+	}
 	if err := c.readFamilies(fsys, name+"/common"); err != nil {
 		return nil, err
 	}
@@ -168,7 +174,7 @@ func (c *Class) inherit(parent *Class) {
 	maps.Copy(c.declared, parent.declared)
 	c.Fusions = parent.Fusions
 	c.Partial = c.Partial || parent.Partial
-	c.Build = Build{Flags: slices.Concat(parent.Build.Flags, c.Build.Flags), SpillBytes: parent.Build.SpillBytes}
+	c.Build = Build{Flags: slices.Concat(parent.Build.Flags, c.Build.Flags), SpillBytes: parent.Build.SpillBytes, StaticShared: parent.Build.StaticShared}
 	if c.Defaults.KV == "" {
 		c.Defaults.KV = parent.Defaults.KV
 	}

@@ -4,7 +4,6 @@ package jinja
 
 import (
 	"encoding/json"
-	"math"
 	"strings"
 	"testing"
 )
@@ -78,43 +77,6 @@ func TestMarshalJSONKeepsOrder(t *testing.T) {
 	}
 	if out, _ = back.V.MarshalJSON(); string(out) != in {
 		t.Errorf("through encoding/json: got %s", out)
-	}
-}
-
-func TestFromGo(t *testing.T) {
-	type inner struct {
-		X int `json:"x"`
-	}
-	type message struct {
-		inner
-		Role    string          `json:"role"`
-		Content *string         `json:"content"`
-		Calls   []inner         `json:"calls,omitempty"`
-		Raw     json.RawMessage `json:"raw,omitempty"`
-		Temp    float64
-		Hidden  string `json:"-"`
-		private int    //lint:ignore U1000 it must not show
-		Any     any    `json:"any"`
-		Val     Value  `json:"val"`
-		Big     uint64 `json:"big"`
-	}
-	text := "hi"
-	v, err := FromGo([]any{
-		message{inner{7}, "user", &text, nil, json.RawMessage(`{"b": 1, "a": 2}`), 1, "h", 0, []string{"a"}, List(Int(1)), math.MaxUint64},
-		nil, true, -3, 1.5, "é", []int(nil), [2]bool{true}, json.Number("1.0"),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := `[{'x': 7, 'role': 'user', 'content': 'hi', 'raw': {'b': 1, 'a': 2}, 'Temp': 1.0, 'any': ['a'], 'val': [1], 'big': 18446744073709551615}, ` +
-		`None, True, -3, 1.5, 'é', None, [True, False], '1.0']`
-	if got := pythonText(t, v); got != want {
-		t.Errorf("got  %s\nwant %s", got, want)
-	}
-	for _, bad := range []any{map[string]any{"a": 1}, []any{struct{ M map[string]int }{map[string]int{}}}, func() {}, make(chan int), complex(1, 2), json.RawMessage("{")} {
-		if v, err := FromGo(bad); err == nil {
-			t.Errorf("%T gives %v", bad, v)
-		}
 	}
 }
 
