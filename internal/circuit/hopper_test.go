@@ -88,8 +88,8 @@ func TestHopperAttendsInTiles(t *testing.T) {
 			for _, l := range p.Launches {
 				count[l.Kernel]++
 			}
-			if chunks := count["delta_rule_chunks"]; (chunks > 0) != (layers == 10 && c.limits.Rows >= 64 && c.compute == Declared) || chunks > 0 && chunks != 30 {
-				t.Errorf("%s, %+v: %d launches of delta_rule_chunks", config, c, chunks)
+			if chunks := count["delta_mix_chunks"]; (chunks > 0) != (layers == 10 && c.compute == Declared) || chunks > 0 && chunks != 30 {
+				t.Errorf("%s, %+v: %d launches of delta_mix_chunks", config, c, chunks)
 			}
 			want := map[bool]string{true: "attention_tiles", false: "attention"}[c.tiles]
 			if count[want] != layers || count["attention_tiles"]+count["attention"] != layers {

@@ -136,9 +136,9 @@ void run_block(const Entry* e, void** params, dim3 grid, dim3 block, dim3 at, si
   }
   w.fibers.resize(n);
   w.warps.assign((n + 31) / 32, Warp{});
-  w.shared.assign(shared + 128, char(0xA5));  // what nobody wrote is not zero
+  w.shared.assign(shared + 1024, char(0xA5));  // what nobody wrote is not zero
   w.entry = e, w.params = params, w.done = w.at_barrier = 0, w.cluster = cluster;
-  char* dynamic = reinterpret_cast<char*>((reinterpret_cast<uintptr_t>(w.shared.data()) + 127) & ~uintptr_t(127));
+  char* dynamic = reinterpret_cast<char*>((reinterpret_cast<uintptr_t>(w.shared.data()) + 1023) & ~uintptr_t(1023));
   if (cluster) cluster->shared[at.x % cluster->shared.size()] = dynamic;
   for (int i = 0; i < n; i++) {
     unsigned t = unsigned(i);
@@ -196,6 +196,11 @@ extern "C" void cudahost_cluster_wait() {
 extern "C" void* cudahost_cluster_place(const void* p, int rank) {
   char* mine = static_cast<char*>(place->shared);
   return worker.cluster->shared[rank] + (static_cast<const char*>(p) - mine);
+}
+
+extern "C" void cudahost_pause() {
+  worker.spinning++;
+  yield();
 }
 
 extern "C" const uint64_t* cudahost_exchange(unsigned mask, uint64_t value) {

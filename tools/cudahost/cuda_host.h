@@ -55,6 +55,7 @@ const uint64_t* cudahost_exchange(unsigned mask, uint64_t value);
 void cudahost_cluster_arrive();
 void cudahost_cluster_wait();
 void* cudahost_cluster_place(const void* p, int rank);
+void cudahost_pause();  // lets the block's other threads go on
 }
 
 // Entry is a kernel as the driver sees it.

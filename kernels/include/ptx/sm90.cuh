@@ -6,6 +6,9 @@
 #include <cstring>
 
 #include "griddepcontrol.cuh"
+#ifdef METRALE_HOST
+#include "host.cuh"
+#endif
 
 namespace ptx {
 
@@ -72,6 +75,24 @@ template <int N>
 __device__ __forceinline__ void async_wait_but() {
   asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
 }
+// Brings bytes (a multiple of 16, the addresses too) to shared memory, and counts them at the barrier.
+__device__ __forceinline__ void bulk_copy(void* shared, const void* global, uint32_t bytes, uint64_t* b) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(shared_address(shared)), "l"(global),
+               "r"(bytes), "r"(shared_address(b))
+               : "memory");
+}
+// Takes bytes (the same) from shared memory, whose writers have fenced it (fence_shared_for_async) before a barrier. What the thread
+// has stored so is read after bulk_store_read, and written after bulk_store_done.
+__device__ __forceinline__ void bulk_store(void* global, const void* shared, uint32_t bytes) {
+  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;\n\tcp.async.bulk.commit_group;" ::"l"(global), "r"(shared_address(shared)),
+               "r"(bytes)
+               : "memory");
+}
+__device__ __forceinline__ void bulk_store_read() { asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory"); }
+__device__ __forceinline__ void bulk_store_done() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
+// fence_shared_for_async makes this thread's writes to shared memory known to the tensor cores and the copy engine; a barrier of the
+// threads follows.
+__device__ __forceinline__ void fence_shared_for_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 // Brings bytes (a multiple of 16, the address too) to L2.
 __device__ __forceinline__ void bulk_prefetch_l2(const void* p, uint32_t bytes) {
   asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(p), "r"(bytes));

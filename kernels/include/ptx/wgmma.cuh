@@ -12,6 +12,8 @@
 
 #include <cstdint>
 
+#include "sm90.cuh"
+
 namespace ptx {
 
 // wgmma_operand describes an operand by its address: swizzle of 128 bytes, 1024 bytes from 8 rows to the next 8.
@@ -19,6 +21,16 @@ __device__ __forceinline__ uint64_t wgmma_operand(uint32_t shared_address) {
   return uint64_t(shared_address >> 4 & 0x3fff) | uint64_t(1) << 16 | uint64_t(64) << 32 | uint64_t(1) << 62;
 }
 constexpr uint64_t kWgmmaStep = 2;  // added to a description: the next 16 of K
+// wgmma_columns describes an operand whose rows are innermost, [K, rows], in blocks of 64 rows; 128 bytes of one k are swizzled as above:
+//
+//	block 0   k = 0 … 7 (1024 bytes) | k = 8 … 15 | …
+//	block 1   so many bytes behind block 0
+__device__ __forceinline__ uint64_t wgmma_columns(uint32_t shared_address, uint32_t block) {
+  return uint64_t(shared_address >> 4 & 0x3fff) | uint64_t(block >> 4) << 16 | uint64_t(64) << 32 | uint64_t(1) << 62;
+}
+constexpr uint64_t kWgmmaColumnsStep = 128;  // added to a description: the next 16 of k
+
+#ifndef METRALE_HOST
 
 // wgmma_begin comes before the first product, and again after other code touched the sums.
 __device__ __forceinline__ void wgmma_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
@@ -41,7 +53,15 @@ __device__ __forceinline__ void wgmma_done(float (&c)[N]) {
 #define METRALE_C8(i) "+f"(c[i]), "+f"(c[i + 1]), "+f"(c[i + 2]), "+f"(c[i + 3]), "+f"(c[i + 4]), "+f"(c[i + 5]), "+f"(c[i + 6]), "+f"(c[i + 7])
 #define METRALE_C32(i) METRALE_C8(i), METRALE_C8(i + 8), METRALE_C8(i + 16), METRALE_C8(i + 24)
 
-// wgmma_bf16 adds a [64, 16] times b [N, 16] transposed to c, or sets c to it. N is twice the sums a thread has.
+// wgmma_hold keeps the compiler from moving reads and writes of sums across.
+template <int N>
+__device__ __forceinline__ void wgmma_hold(float (&c)[N]) {
+#pragma unroll
+  for (int i = 0; i < N; i++) asm volatile("" : "+f"(c[i])::"memory");
+}
+
+// wgmma_bf16 adds a [64, 16] times b [N, 16] transposed to c, or sets c to it. N is twice the sums a thread has. TransA, TransB: that
+// operand has its rows innermost.
 __device__ __forceinline__ void wgmma_bf16(float (&c)[128], uint64_t a, uint64_t b, bool add) {
   asm volatile(
       "{\n"
@@ -54,6 +74,7 @@ __device__ __forceinline__ void wgmma_bf16(float (&c)[128], uint64_t a, uint64_t
       : METRALE_C32(0), METRALE_C32(32), METRALE_C32(64), METRALE_C32(96)
       : "l"(a), "l"(b), "r"(int(add)));
 }
+template <int TransA = 0, int TransB = 0>
 __device__ __forceinline__ void wgmma_bf16(float (&c)[64], uint64_t a, uint64_t b, bool add) {
   asm volatile(
       "{\n"
@@ -61,21 +82,22 @@ __device__ __forceinline__ void wgmma_bf16(float (&c)[64], uint64_t a, uint64_t 
       "setp.ne.b32 add, %66, 0;\n"
       "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {" METRALE_TEN() METRALE_TEN(1) METRALE_TEN(2) METRALE_TEN(3) METRALE_TEN(4)
           METRALE_TEN(5)
-      "%60,%61,%62,%63}, %64, %65, add, 1, 1, 0, 0;\n"
+      "%60,%61,%62,%63}, %64, %65, add, 1, 1, %67, %68;\n"
       "}"
       : METRALE_C32(0), METRALE_C32(32)
-      : "l"(a), "l"(b), "r"(int(add)));
+      : "l"(a), "l"(b), "r"(int(add)), "n"(TransA), "n"(TransB));
 }
+template <int TransA = 0, int TransB = 0>
 __device__ __forceinline__ void wgmma_bf16(float (&c)[32], uint64_t a, uint64_t b, bool add) {
   asm volatile(
       "{\n"
       ".reg .pred add;\n"
       "setp.ne.b32 add, %34, 0;\n"
       "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" METRALE_TEN() METRALE_TEN(1) METRALE_TEN(2)
-      "%30,%31}, %32, %33, add, 1, 1, 0, 0;\n"
+      "%30,%31}, %32, %33, add, 1, 1, %35, %36;\n"
       "}"
       : METRALE_C32(0)
-      : "l"(a), "l"(b), "r"(int(add)));
+      : "l"(a), "l"(b), "r"(int(add)), "n"(TransA), "n"(TransB));
 }
 __device__ __forceinline__ void wgmma_bf16(float (&c)[16], uint64_t a, uint64_t b, bool add) {
   asm volatile(
@@ -112,5 +134,7 @@ template <int N>
 __device__ __forceinline__ void take_registers() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N));
 }
+
+#endif
 
 }  // namespace ptx
