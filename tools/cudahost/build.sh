@@ -24,7 +24,7 @@ one() {
   if newer "$so" || [ "$src" -nt "$so" ]; then
     # Dynamic shared memory is a pointer here; entries are found by the word that __global__ became.
     $cxx -x c++ -E -include "$here/cuda_host.h" -I"$(dirname "$src")" "$src" |
-      sed -E 's/extern static thread_local +(alignas\([0-9]+\) +)?([A-Za-z_0-9:]+) +([A-Za-z_0-9]+)\[\];/\2* \3 = static_cast<\2*>(::cudahost::cudahost_place()->shared);/g' >"$text.i"
+      sed -E 's/extern static thread_local +(alignas\([0-9]+\) +)?((unsigned +)?[A-Za-z_0-9:]+) +([A-Za-z_0-9]+)\[\];/\2* \4 = static_cast<\2*>(::cudahost::cudahost_place()->shared);/g' >"$text.i"
     { sed 's/METRALE_ENTRY/ /g' "$text.i"
       grep -oE 'METRALE_ENTRY +void +[A-Za-z_0-9]+' "$text.i" | awk '{print $3}' | sort -u |
         awk '{printf "static cudahost::Kernel<%s> register_%s(\"%s\");\n", $1, $1, $1}'

@@ -58,6 +58,15 @@ void* cudahost_cluster_place(const void* p, int rank);
 void cudahost_pause();  // lets the block's other threads go on
 }
 
+// TensorMap is what a kernel finds in the 128 bytes of a tensor map; extents and strides innermost first.
+struct TensorMap {
+  const char* memory;
+  uint64_t dim[5], stride[4];  // elements; bytes from one of dim[i+1] to the next
+  uint32_t box[5];
+  uint8_t rank, bytes, swizzle;  // bytes of an element, and of a swizzled row; 0 none
+};
+static_assert(sizeof(TensorMap) <= 128, "");
+
 // Entry is a kernel as the driver sees it.
 struct Entry {
   const char* name;

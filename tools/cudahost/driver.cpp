@@ -232,9 +232,19 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig* c, CUfunction f, void** params, 
     cudahost::run_grid(e, p.data(), grid, block, shared, cluster);
   });
 }
-CUresult cuTensorMapEncodeTiled(CUtensorMap*, CUtensorMapDataType, cuuint32_t, void*, const cuuint64_t*, const cuuint64_t*, const cuuint32_t*, const cuuint32_t*,
-                                CUtensorMapInterleave, CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill) {
-  return CUDA_ERROR_NOT_SUPPORTED;  // kernels that read through tensor maps need a GPU
+CUresult cuTensorMapEncodeTiled(CUtensorMap* out, CUtensorMapDataType type, cuuint32_t rank, void* memory, const cuuint64_t* dim, const cuuint64_t* stride,
+                                const cuuint32_t* box, const cuuint32_t*, CUtensorMapInterleave, CUtensorMapSwizzle swizzle, CUtensorMapL2promotion,
+                                CUtensorMapFloatOOBfill) {
+  static const uint8_t bytes[] = {1, 2, 4, 4, 8, 8, 2, 4, 8, 2};  // by type
+  if (rank < 1 || rank > 5 || size_t(type) >= sizeof bytes) return CUDA_ERROR_INVALID_VALUE;
+  cudahost::TensorMap m = {};
+  m.memory = static_cast<const char*>(memory), m.rank = uint8_t(rank), m.bytes = bytes[type];
+  m.swizzle = swizzle == CU_TENSOR_MAP_SWIZZLE_NONE ? 0 : uint8_t(16 << swizzle);
+  for (cuuint32_t i = 0; i < rank; i++) m.dim[i] = dim[i], m.box[i] = box[i];
+  for (cuuint32_t i = 0; i + 1 < rank; i++) m.stride[i] = stride[i];
+  memset(out, 0, sizeof *out);
+  memcpy(out, &m, sizeof m);
+  return CUDA_SUCCESS;
 }
 
 }  // extern "C"

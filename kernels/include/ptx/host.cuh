@@ -74,11 +74,61 @@ inline void bulk_copy(void* shared, const void* global, uint32_t bytes, uint64_t
   x.bytes -= int32_t(bytes);
   host::check(x);
 }
+// A barrier of some threads of a block.
+inline void named_barrier(int id, int threads) {
+  static thread_local int arrived[16], phase[16];
+  const int before = phase[id];
+  if (++arrived[id] == threads) {
+    arrived[id] = 0, phase[id]++;
+    return;
+  }
+  while (phase[id] == before) cudahost::cudahost_pause();
+}
+
+// copy_box brings the box at (at[0], at[1], …), innermost first. What lies outside is zero.
+inline void copy_box(void* dst, const void* map, const int* at, uint64_t* b) {
+  cudahost::TensorMap m;
+  std::memcpy(&m, map, sizeof m);
+  uint32_t rows = 1, row = m.box[0] * m.bytes;
+  for (int i = 1; i < m.rank; i++) rows *= m.box[i];
+  const uint32_t to = shared_address(dst);
+  for (uint32_t r = 0; r < rows; r++) {
+    const char* from = m.memory;
+    bool inside = true;
+    for (uint32_t i = 1, left = r; i < m.rank; left /= m.box[i++]) {
+      const int64_t x = at[i] + int64_t(left % m.box[i]);
+      inside &= x >= 0 && x < int64_t(m.dim[i]);
+      from += x * int64_t(m.stride[i - 1]);
+    }
+    for (uint32_t c = 0; c < row; c += m.bytes) {
+      uint32_t place = to + r * row + c;
+      if (m.swizzle) place ^= place >> 3 & (m.swizzle - 16);
+      const int64_t x = at[0] + int64_t(c / m.bytes);
+      if (inside && x >= 0 && x < int64_t(m.dim[0]))
+        std::memcpy(shared_memory() + place, from + x * m.bytes, m.bytes);
+      else
+        std::memset(shared_memory() + place, 0, m.bytes);
+    }
+  }
+  auto& x = host::barrier(b);
+  x.bytes -= int32_t(rows * row);
+  host::check(x);
+}
+
 inline void bulk_store(void* global, const void* shared, uint32_t bytes) { std::memcpy(global, shared, bytes); }
 inline void bulk_store_read() {}
 inline void bulk_store_done() {}
 inline void fence_shared_for_async() {}
 
+// Blocks are alone.
+inline uint32_t cluster_rank() { return 0; }
+inline uint32_t cluster_size() { return 1; }
+inline void cluster_meet() {}
+
+template <int N>
+void keep_registers() {}
+template <int N>
+void take_registers() {}
 inline void wgmma_begin() {}
 inline void wgmma_commit() {}
 template <int Left>

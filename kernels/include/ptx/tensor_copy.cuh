@@ -3,6 +3,9 @@
 #pragma once
 
 #include "sm90.cuh"
+#ifdef METRALE_HOST
+#include "../mma/bf16.cuh"
+#endif
 
 namespace ptx {
 
@@ -10,6 +13,27 @@ namespace ptx {
 struct alignas(64) tensor_map {
   uint8_t bytes[128];
 };
+
+#ifdef METRALE_HOST
+
+inline void prefetch_map(const tensor_map*) {}
+inline void tensor_copy(void* dst, const tensor_map* m, int column, int row, uint64_t* b) {
+  const int at[2] = {column, row};
+  copy_box(dst, m, at, b);
+}
+inline void tensor_copy(void* dst, const tensor_map* m, int column, int row, int matrix, uint64_t* b) {
+  const int at[3] = {column, row, matrix};
+  copy_box(dst, m, at, b);
+}
+inline void tensor_copy_to(uint16_t, void* dst, const tensor_map* m, int column, int row, uint64_t* b) { tensor_copy(dst, m, column, row, b); }
+inline void mbarrier_free_at(uint64_t* b, uint32_t) { mbarrier_arrive(b); }
+inline void add_to(float* y, float4 v) {
+  const float add[4] = {v.x, v.y, v.z, v.w};
+  for (int i = 0; i < 4; i++) atomicAdd(y + i, add[i]);
+}
+inline uint32_t pack_bf16(float lo, float hi) { return mma::pack(lo, hi); }
+
+#else
 
 __device__ __forceinline__ void prefetch_map(const tensor_map* m) { asm volatile("prefetch.tensormap [%0];" ::"l"(m) : "memory"); }
 
@@ -60,5 +84,7 @@ __device__ __forceinline__ uint32_t pack_bf16(float lo, float hi) {
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(hi), "f"(lo));
   return r;
 }
+
+#endif
 
 }  // namespace ptx

@@ -11,7 +11,9 @@
 
 namespace ptx {
 
-#ifndef METRALE_HOST
+#ifdef METRALE_HOST
+inline float exp2_fast(float x) { return exp2f(x); }
+#else
 
 // exp2_fast errs by 2^-22 of its value; below 2^-126 it is 0.
 __device__ __forceinline__ float exp2_fast(float x) {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Family attention, many rows: causal grouped-query attention over bf16 pages. It needs a GPU: wgmma and tensor maps
-// have no twin on the host.
+// Family attention, many rows: causal grouped-query attention over bf16 pages.
 //
 // A tile is some rows of one sequence, times the query heads of one KV head: 128 queries, the heads of a row together. Blocks stay,
 // and take one (tile, KV head) after the other, those with the longest contexts first:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Family experts, many rows, bf16 weights as stored: rows are sorted by expert, then tiles of them meet tiles of its weights on the
-// tensor cores. It needs a GPU: wgmma and tensor maps have no twin on the host. Five launches:
+// tensor cores. Five launches:
 //
 //	experts_sort       which slot (row, choice) stands where when slots are sorted by expert, in their order within one
 //	experts_spread     x rounded to bf16, a copy at each of a row's places

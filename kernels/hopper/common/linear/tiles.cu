@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Family linear, many rows, bf16 weights as stored: linear, linear_add, linear_n, linear_glu. It needs a GPU: wgmma and
-// tensor maps have no twin on the host.
+// Family linear, many rows, bf16 weights as stored: linear, linear_add, linear_n, linear_glu.
 //
 // Two launches: x is rounded to bf16, then tiles of it meet tiles of w on the tensor cores. Algorithm, order of sums, grid:
 // mma/tiles.cuh. K must divide by 8, N may be any.
