@@ -4,6 +4,7 @@
 //	prefill_linear [check] [time] [few] [experts] [rows=2048,8192]
 
 #include "../../kernels/include/epilogue/fast_act.cuh"
+#include "../../kernels/include/mma/bf16.cuh"
 #include "../../kernels/include/mma/narrow.cuh"
 #include "../../kernels/include/mma/parts.cuh"
 #include "../../kernels/include/mma/tiles.cuh"
@@ -226,8 +227,8 @@ struct Moe {
   const float *x, *weights;
   const uint16_t *gate_up, *down;
   int32_t *first, *place;
-  uint16_t *xs, *h;
-  float *d, *y;
+  uint16_t *xs, *h, *d;
+  float* y;
 };
 void moe_sort(const Moe& m) { rig::launch(k_experts::experts_sort, Config{dim3(m.E), 1024}, m.count, m.ids, m.first, m.place, m.E, m.k); }
 void moe_spread(const Moe& m) { rig::launch(k_experts::experts_spread, Config{dim3(m.all), 256}, m.count, m.x, m.place, m.xs, m.H, m.k); }
@@ -263,7 +264,7 @@ Moe moe(int rows, int all, int E, int k, int H, int I, uint32_t seed) {
   m.gate_up = rig::weights(size_t(E) * 2 * I * H, seed + 3, H > 1024 ? 4 : 3), m.down = rig::weights(size_t(E) * H * I, seed + 4, 4);
   m.first = rig::device<int32_t>(E + 1), m.place = rig::device<int32_t>(size_t(all) * k);
   m.xs = rig::device<uint16_t>(size_t(all) * k * H), m.h = rig::device<uint16_t>(size_t(all) * k * I);
-  m.d = rig::device<float>(size_t(all) * k * H), m.y = rig::device<float>(size_t(all) * H);
+  m.d = rig::device<uint16_t>(size_t(all) * k * H), m.y = rig::device<float>(size_t(all) * H);
   return m;
 }
 
@@ -271,7 +272,7 @@ __device__ double rounded(double v) {
   const uint32_t u = __float_as_uint(float(v));
   return double(__uint_as_float((u + 0x7fff + (u >> 16 & 1)) & 0xffff0000u));
 }
-// moe_reference: h rounds to bf16. Grid: rows; 256 threads, I doubles of shared memory.
+// moe_reference: h and what experts give round to bf16. Grid: rows; 256 threads, I doubles of shared memory.
 __global__ void moe_reference(Moe m, double* y) {
   extern __shared__ double h[];
   const int row = blockIdx.x;
@@ -293,7 +294,7 @@ __global__ void moe_reference(Moe m, double* y) {
       double d = 0;
       const uint16_t* w = m.down + (e * m.H + n) * m.I;
       for (int i = 0; i < m.I; i++) d += h[i] * prefill::wide(w[i]);
-      y[int64_t(row) * m.H + n] += double(m.weights[row * m.k + s]) * d;
+      y[int64_t(row) * m.H + n] += double(m.weights[row * m.k + s]) * rounded(d);
     }
   }
 }

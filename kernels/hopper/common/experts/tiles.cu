@@ -5,15 +5,18 @@
 //	experts_sort       which slot (row, choice) stands where when slots are sorted by expert, in their order within one
 //	experts_spread     x rounded to bf16, a copy at each of a row's places
 //	experts_up_tiles   h = act(gate x) * (up x), rounded to bf16
-//	experts_down_tiles d = down h
-//	experts_combine    y = Σ weights * d over a row's choices, in order; or y += it
+//	experts_down_tiles d = down h, rounded to bf16
+//	experts_combine    y = Σ weights * d over a row's choices, in order, then the shared expert's times sigmoid(scale); or y += it
 //
 //	places   0 … first[1] … first[2] …   first[E] = rows * k       sorted slots: x [places, H], h [places, I], d [places, H]
 //	         expert 0   1       2
 //
+// An expert that every row takes is one more, whose places are behind those, in the order of the rows; its matrices are apart.
+//
 // Algorithm and order of sums: mma/tiles.cuh. H and I must divide by 8.
 
 #include "../../../include/epilogue/fast_act.cuh"
+#include "../../../include/mma/bf16.cuh"
 #include "../../../include/mma/tiles.cuh"
 
 namespace {
@@ -39,7 +42,7 @@ struct Sorted {
 
 // sorted makes the walk from the experts' first places.
 __device__ __forceinline__ Sorted sorted(const int32_t* places, int E, int cols) {
-  __shared__ int first[kMaxExperts + 1], tiles[kMaxExperts + 1];
+  __shared__ int first[kMaxExperts + 2], tiles[kMaxExperts + 2];
   for (int e = threadIdx.x; e <= E; e += tiles::kThreads) first[e] = places[e];
   __syncthreads();
   if (threadIdx.x < 32) {
@@ -62,14 +65,15 @@ __device__ __forceinline__ Sorted sorted(const int32_t* places, int E, int cols)
 }
 
 // Up writes h = act(gate x) * (up x): a tile is half rows of gate and half rows of up.
-template <class Glu>
+template <class Glu, bool Shared>
 struct Up {
-  const ptx::tensor_map* w;  // [E, 2I, H], gate before up
-  uint16_t* h;               // [places, I]
-  int I;
+  const ptx::tensor_map *w, *gate, *up;  // [E, 2I, H], gate before up; [I, H] of the shared expert
+  uint16_t* h;                           // [places, I]
+  int E, I;
   float limit;
 
   __device__ __forceinline__ void copy(void* dst, const tiles::Tile& t, int k, int half, uint64_t* full) const {
+    if (Shared && t.matrix == E) return ptx::tensor_copy(dst, half ? up : gate, k, t.col * kHalf, full);
     ptx::tensor_copy(dst, w, k, half * I + t.col * kHalf, t.matrix, full);
   }
   __device__ __forceinline__ void put(const float (&sums)[kCols / 2], const tiles::Tile& t, int row) const {
@@ -80,17 +84,19 @@ struct Up {
 };
 
 // Down writes d = down h.
+template <bool Shared>
 struct Down {
-  const ptx::tensor_map* w;  // [E, H, I]
-  float* d;                  // [places, H]
-  int H;
+  const ptx::tensor_map *w, *shared;  // [E, H, I]; [H, I]
+  uint16_t* d;                        // [places, H]
+  int E, H;
 
   __device__ __forceinline__ void copy(void* dst, const tiles::Tile& t, int k, int half, uint64_t* full) const {
+    if (Shared && t.matrix == E) return ptx::tensor_copy(dst, shared, k, t.col * kCols + half * kHalf, full);
     ptx::tensor_copy(dst, w, k, t.col * kCols + half * kHalf, t.matrix, full);
   }
   __device__ __forceinline__ void put(const float (&sums)[kCols / 2], const tiles::Tile& t, int row) const {
     const int first = t.col * kCols + threadIdx.x % 4 * 2;
-    tiles::put<kCols / 8, tiles::Set>([&](int j, int i) { return sums[4 * j + i]; }, d + int64_t(row) * H + first, H, H - first, t.end - row);
+    tiles::put<kCols / 8, tiles::SetBf16>([&](int j, int i) { return sums[4 * j + i]; }, d + int64_t(row) * H + first, H, H - first, t.end - row);
   }
 };
 
@@ -100,7 +106,7 @@ struct Down {
 // those of lower experts and of this one, then writes its own behind those of the warps before.
 extern "C" __global__ void __launch_bounds__(1024) experts_sort(const int32_t* __restrict__ count, /* [1] rows of this step */
                                                                 const int32_t* __restrict__ ids,   /* [rows, k] */
-                                                                int32_t* __restrict__ first,       /* [E+1] */
+                                                                int32_t* __restrict__ first,       /* [E+2] */
                                                                 int32_t* __restrict__ place,       /* [rows, k] */
                                                                 int32_t E, int32_t k) {
   __shared__ int lower[32], mine[32];
@@ -125,7 +131,7 @@ extern "C" __global__ void __launch_bounds__(1024) experts_sort(const int32_t* _
   }
   if (threadIdx.x == 0) {
     first[e] = start;
-    if (e == E - 1) first[E] = start + total;
+    if (e == E - 1) first[E] = start + total, first[E + 1] = start + total + *count;
   }
   at += start;
   for (int base = from; base < to; base += 32) {
@@ -137,35 +143,55 @@ extern "C" __global__ void __launch_bounds__(1024) experts_sort(const int32_t* _
   }
 }
 
-// experts_spread copies a row of x to its places. Grid: rows; 256 threads.
-extern "C" __global__ void __launch_bounds__(256) experts_spread(const int32_t* __restrict__ count, /* [1] rows of this step */
-                                                                 const float* __restrict__ x,       /* [rows, H] */
-                                                                 const int32_t* __restrict__ place, /* [rows, k] */
-                                                                 uint16_t* __restrict__ y,          /* [places, H] */
-                                                                 int32_t H, int32_t k) {
+// spread copies a row of x to its places.
+template <bool Shared>
+__device__ __forceinline__ void spread(const int32_t* count, const float* __restrict__ x, const int32_t* __restrict__ place, uint16_t* __restrict__ y, int H, int k) {
   ptx::start_successor();
   ptx::wait_for_predecessor();
-  const int row = blockIdx.x;
-  if (row >= *count) return;
+  const int row = blockIdx.x, rows = *count;
+  if (row >= rows) return;
   for (int i = threadIdx.x; i < H / 8; i += 256) {
     const float4* from = reinterpret_cast<const float4*>(x + int64_t(row) * H) + 2 * i;
     const float4 a = from[0], b = from[1];
     const uint4 v = {ptx::pack_bf16(a.x, a.y), ptx::pack_bf16(a.z, a.w), ptx::pack_bf16(b.x, b.y), ptx::pack_bf16(b.z, b.w)};
     for (int s = 0; s < k; s++) reinterpret_cast<uint4*>(y + int64_t(place[row * k + s]) * H)[i] = v;
+    if (Shared) reinterpret_cast<uint4*>(y + (int64_t(rows) * k + row) * H)[i] = v;
   }
 }
+
+// Grid: rows; 256 threads.
+#define SPREAD(NAME, SHARED)                                                                                   \
+  extern "C" __global__ void __launch_bounds__(256) NAME(const int32_t* __restrict__ count, /* [1] rows */     \
+                                                         const float* __restrict__ x,       /* [rows, H] */    \
+                                                         const int32_t* __restrict__ place, /* [rows, k] */    \
+                                                         uint16_t* __restrict__ y,          /* [places, H] */  \
+                                                         int32_t H, int32_t k) {                               \
+    spread<SHARED>(count, x, place, y, H, k);                                                                  \
+  }
+
+SPREAD(experts_spread, false)
+SPREAD(experts_spread_shared, true)
 
 #define MAP const __grid_constant__ ptx::tensor_map
 #define TILES extern "C" __global__ void __launch_bounds__(tiles::kThreads, 1)
 
-#define UP(ACT)                                                                                                \
-  TILES experts_up_tiles_##ACT(const int32_t* __restrict__ first, /* [E+1] */                                  \
-                               MAP x,                             /* [places, H] bf16, boxes of 128 × 64 */    \
-                               MAP gate_up,                       /* [E, 2I, H] bf16, boxes of 128 × 64 */     \
-                               uint16_t* __restrict__ h,          /* [places, I] */                            \
-                               int32_t E, int32_t H, int32_t I, float limit) {                                 \
-    auto& s = tiles::begin<kCols, kStages>();                                                                  \
-    tiles::multiply<false>(s, x, sorted(first, E, (I + kHalf - 1) / kHalf), Up<fast_glu::ACT>{&gate_up, h, I, limit}, H); \
+#define UP(ACT)                                                                                                                       \
+  TILES experts_up_tiles_##ACT(const int32_t* __restrict__ first, /* [E+1] */                                                         \
+                               MAP x,                             /* [places, H] bf16, boxes of 128 × 64 */                           \
+                               MAP gate_up,                       /* [E, 2I, H] bf16, boxes of 128 × 64 */                            \
+                               uint16_t* __restrict__ h,          /* [places, I] */                                                   \
+                               int32_t E, int32_t H, int32_t I, float limit) {                                                        \
+    auto& s = tiles::begin<kCols, kStages>();                                                                                         \
+    const Up<fast_glu::ACT, false> work{&gate_up, nullptr, nullptr, h, E, I, limit};                                                  \
+    tiles::multiply<false>(s, x, sorted(first, E, (I + kHalf - 1) / kHalf), work, H);                                                 \
+  }                                                                                                                                   \
+  TILES experts_up_tiles_shared_##ACT(const int32_t* __restrict__ first, /* [E+2] */                                                  \
+                                      MAP x, MAP gate_up,                                                                             \
+                                      MAP gate, MAP up,                  /* [I, H] bf16, boxes of 128 × 64 */                         \
+                                      uint16_t* __restrict__ h, int32_t E, int32_t H, int32_t I, float limit) {                       \
+    auto& s = tiles::begin<kCols, kStages>();                                                                                         \
+    const Up<fast_glu::ACT, true> work{&gate_up, &gate, &up, h, E, I, limit};                                                         \
+    tiles::multiply<false>(s, x, sorted(first, E + 1, (I + kHalf - 1) / kHalf), work, H);                                             \
   }
 
 UP(silu)
@@ -176,41 +202,66 @@ UP(swiglu_oai)
 TILES experts_down_tiles(const int32_t* __restrict__ first, /* [E+1] */
                          MAP h,                             /* [places, I] bf16, boxes of 128 × 64 */
                          MAP down,                          /* [E, H, I] bf16, boxes of 128 × 64 */
-                         float* __restrict__ d,             /* [places, H] */
+                         uint16_t* __restrict__ d,          /* [places, H] */
                          int32_t E, int32_t H, int32_t I) {
   auto& s = tiles::begin<kCols, kStages>();
-  tiles::multiply<false>(s, h, sorted(first, E, (H + kCols - 1) / kCols), Down{&down, d, H}, I);
+  tiles::multiply<false>(s, h, sorted(first, E, (H + kCols - 1) / kCols), Down<false>{&down, nullptr, d, E, H}, I);
+}
+TILES experts_down_tiles_shared(const int32_t* __restrict__ first, /* [E+2] */
+                                MAP h, MAP down,
+                                MAP shared,                        /* [H, I] bf16, boxes of 128 × 64 */
+                                uint16_t* __restrict__ d, int32_t E, int32_t H, int32_t I) {
+  auto& s = tiles::begin<kCols, kStages>();
+  tiles::multiply<false>(s, h, sorted(first, E + 1, (H + kCols - 1) / kCols), Down<true>{&down, &shared, d, E, H}, I);
 }
 
-// Grid: rows; 256 threads.
-template <bool Add>
+// What combine does with a row's sum; and with the shared expert's place.
+enum { kSet, kAdd, kAddShared };
+
+// Grid: rows; 256 threads, each with eight columns at a time.
+template <int How>
 __device__ __forceinline__ void combine(const int32_t* count, const float* __restrict__ weights, const int32_t* __restrict__ place,
-                                        const float* __restrict__ d, float* y, int H, int k) {
+                                        const float* __restrict__ scale, const uint16_t* __restrict__ d, float* y, int H, int k) {
   ptx::start_successor();
   ptx::wait_for_predecessor();
-  const int row = blockIdx.x;
-  if (row >= *count) return;
-  for (int i = threadIdx.x; i < H / 4; i += 256) {
-    float4 sum = {0, 0, 0, 0};
-    for (int s = 0; s < k; s++) {
-      const float w = weights[row * k + s];
-      const float4 v = reinterpret_cast<const float4*>(d + int64_t(place[row * k + s]) * H)[i];
-      sum = {fmaf(w, v.x, sum.x), fmaf(w, v.y, sum.y), fmaf(w, v.z, sum.z), fmaf(w, v.w, sum.w)};
+  const int row = blockIdx.x, rows = *count;
+  if (row >= rows) return;
+  const float own = How == kAddShared && scale ? act::sigmoid::of(scale[row]) : 1.0f;
+  for (int i = threadIdx.x; i < H / 8; i += 256) {
+    float sum[8] = {};
+    const auto add = [&](int64_t at, float w) {
+      const uint4 v = reinterpret_cast<const uint4*>(d + at * H)[i];
+      const uint32_t pairs[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+      for (int j = 0; j < 4; j++) sum[2 * j] = fmaf(w, mma::low(pairs[j]), sum[2 * j]), sum[2 * j + 1] = fmaf(w, mma::high(pairs[j]), sum[2 * j + 1]);
+    };
+    for (int s = 0; s < k; s++) add(place[row * k + s], weights[row * k + s]);
+    if (How == kAddShared) add(int64_t(rows) * k + row, own);
+    float4* out = reinterpret_cast<float4*>(y + int64_t(row) * H) + 2 * i;
+#pragma unroll
+    for (int j = 0; j < 2; j++) {
+      const float4 add = {sum[4 * j], sum[4 * j + 1], sum[4 * j + 2], sum[4 * j + 3]};
+      out[j] = How != kSet ? float4{out[j].x + add.x, out[j].y + add.y, out[j].z + add.z, out[j].w + add.w} : add;
     }
-    float4& out = reinterpret_cast<float4*>(y + int64_t(row) * H)[i];
-    out = Add ? float4{out.x + sum.x, out.y + sum.y, out.z + sum.z, out.w + sum.w} : sum;
   }
 }
 
-#define COMBINE(NAME, ADD)                                                                                     \
+#define COMBINE(NAME, HOW)                                                                                     \
   extern "C" __global__ void __launch_bounds__(256) NAME(const int32_t* __restrict__ count,   /* [1] rows */   \
                                                          const float* __restrict__ weights,   /* [rows, k] */  \
                                                          const int32_t* __restrict__ place,   /* [rows, k] */  \
-                                                         const float* __restrict__ d,         /* [places, H] */\
+                                                         const uint16_t* __restrict__ d,      /* [places, H] */\
                                                          float* __restrict__ y,               /* [rows, H] */  \
                                                          int32_t H, int32_t k) {                               \
-    combine<ADD>(count, weights, place, d, y, H, k);                                                           \
+    combine<HOW>(count, weights, place, nullptr, d, y, H, k);                                                  \
   }
 
-COMBINE(experts_combine, false)
-COMBINE(experts_combine_add, true)
+COMBINE(experts_combine, kSet)
+COMBINE(experts_combine_add, kAdd)
+
+extern "C" __global__ void __launch_bounds__(256) experts_combine_add_shared(const int32_t* __restrict__ count, const float* __restrict__ weights,
+                                                                             const int32_t* __restrict__ place,
+                                                                             const float* __restrict__ scale, /* [rows], or null: 1 */
+                                                                             const uint16_t* __restrict__ d, float* __restrict__ y, int32_t H, int32_t k) {
+  combine<kAddShared>(count, weights, place, scale, d, y, H, k);
+}
