@@ -13,7 +13,7 @@ import data, templated, words
 from model_config import CONFIG
 
 LENGTHS = (512, 2048)
-HELD = re.compile(r'\b(' + '|'.join(words.HELD_NAMES + words.HELD_CITIES) + r')\b', re.I)
+HELD = {w.lower() for w in words.HELD_NAMES + words.HELD_CITIES}
 
 
 def read(paths, limit):
@@ -26,7 +26,7 @@ def read(paths, limit):
                     chat = json.loads(line)
                     total += 1
                     key = hash((chat['messages'][0]['content'], chat['messages'][-1]['content'][:100]))
-                    if key not in seen and not HELD.search(line):
+                    if key not in seen and HELD.isdisjoint(re.findall(r'\w+', line.lower())):
                         seen.add(key)
                         out.append({'kind': 'teacher', 'messages': chat['messages']})
                     if limit and len(out) >= limit:
