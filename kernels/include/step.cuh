@@ -13,4 +13,14 @@ __device__ __forceinline__ void begin() {
   ptx::griddepcontrol_wait();
 }
 
+// The same with what early reads in between, and gives: what no launch of a step writes, as weights, constants and the step block but
+// for its tokens.
+template <class F>
+__device__ __forceinline__ auto begin(F early) {
+  ptx::griddepcontrol_launch_dependents();
+  const auto read = early();
+  ptx::griddepcontrol_wait();
+  return read;
+}
+
 __host__ __device__ constexpr int ceil_div(int a, int b) { return (a + b - 1) / b; }

@@ -195,10 +195,19 @@ func ropeAngles(a *args) func() {
 }
 
 // rope rotates pairs of each head by the row's angles.
-func rope(a *args) func() {
-	heads, dim, rot, offset := a.size("heads"), a.size("head_dim"), a.size("rot"), a.int("offset", 0)
+func rope(a *args) func() { return turn(a, "x", "heads") }
+
+// ropePair rotates two arrays by the same angles.
+func ropePair(a *args) func() {
+	first, second := turn(a, "x0", "heads0"), turn(a, "x1", "heads1")
+	return func() { first(); second() }
+}
+
+// turn is rope of the array of a name, with as many heads as an attribute says.
+func turn(a *args, name, count string) func() {
+	heads, dim, rot, offset := a.size(count), a.size("head_dim"), a.size("rot"), a.int("offset", 0)
 	interleaved := a.word("style", "half", "interleaved") == "interleaved"
-	x := a.acts("x", plan.InOut, heads*dim)
+	x := a.acts(name, plan.InOut, heads*dim)
 	angles := a.actsLike(x, "angles", plan.In, rot)
 	if a.err == nil && (rot%2 != 0 || offset+rot > dim) {
 		a.fail("", "rotates dims %d to %d of heads of %d in pairs", offset, offset+rot, dim)

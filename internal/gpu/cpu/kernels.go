@@ -44,6 +44,7 @@ var table = map[string]kernel{
 	"grid_angles":    {gridAngles, nil},
 	"grid_embed":     {gridEmbed, nil},
 	"rope":           {rope, nil},
+	"rope_pair":      {ropePair, nil},
 	"position_scale": {positionScale, nil},
 	"kv_append":      {kvAppend, nil},
 	"attention":      {attention, nil},

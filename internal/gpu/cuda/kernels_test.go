@@ -443,6 +443,19 @@ func TestFusedKernelsGiveTheBitsOfTheirParts(t *testing.T) {
 			y := run(part(s, p, "rms_norm", map[string]string{"head": "head", "x": "x", "w": "w", "y": "y"}, map[string][]byte{"x": x}).access(plan.Out, "y"))["y"]
 			return map[string][]byte{"x": x, "y": y}
 		},
+		"rope_pair": func(s *story, p *step) map[string][]byte {
+			out := map[string][]byte{}
+			for _, i := range []string{"0", "1"} {
+				one := part(s, p, "rope", map[string]string{"head": "head", "x": "x" + i, "angles": "angles"}, nil).access(plan.InOut, "x")
+				for _, a := range p.attrs {
+					if a.Name == "heads"+i {
+						one.steps[0].attr("heads", int(a.Int))
+					}
+				}
+				out["x"+i] = run(one)["x"]
+			}
+			return out
+		},
 	}
 	for _, k := range gpu.promised(t, "TestFusedKernelsGiveTheBitsOfTheirParts", false) {
 		chain := chains[k.Reference]

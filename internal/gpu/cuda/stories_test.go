@@ -125,6 +125,9 @@ func stories() map[string][]*story {
 	}
 	add(normStory("rms_norm", outs, 2, 64, 64, true, 0))
 	add(normStory("rms_norm", rows, 2, 9000, 9000, false, 0))
+	for _, n := range []int{300, 8192, 8400} {
+		add(normStory("gated_norm", rows, 2, n, n, true, 0))
+	}
 	for _, group := range []int{16, 20, 64, 128, 18} {
 		for _, kernel := range []string{"rms_norm", "add_rms_norm", "l2_norm", "gated_norm", "layer_norm"} {
 			add(normStory(kernel, rows, 3, 3*group, group, group != 20, 0))
@@ -144,6 +147,9 @@ func stories() map[string][]*story {
 		add(ropeStory(style, 2, 40, 20, 8))
 		add(ropeStory(style, 5, 128, 96, 32))
 		add(ropeStory(style, 1, 2, 2, 0))
+		add(pairStory(style, 4, 1, 64, 64, 0))
+		add(pairStory(style, 1, 2, 128, 96, 32))
+		add(pairStory(style, 3, 2, 40, 20, 8))
 	}
 	add(positionScaleStory(40))
 	add(gridAnglesStory(20))
@@ -510,6 +516,14 @@ func ropeStory(style string, heads, dim, rot, offset int) *story {
 	s := newStory(fmt.Sprint("rope/", style, "/", heads, "x", dim), 5, 2, 1)
 	s.step("rope", 5, 2, 1).io(s, "x", rows, heads*dim, s.normal).in(s, "angles", rows, rot, s.normal).
 		attr("heads", heads).attr("head_dim", dim).attr("rot", rot).attr("style", style).attr("offset", offset).attr("inverse", heads%2)
+	return s
+}
+
+// pairStory turns two arrays.
+func pairStory(style string, heads0, heads1, dim, rot, offset int) *story {
+	s := newStory(fmt.Sprint("rope_pair/", style, "/", heads0, "+", heads1, "x", dim), 5, 2, 1)
+	s.step("rope_pair", 5, 2, 1).io(s, "x0", rows, heads0*dim, s.normal).io(s, "x1", rows, heads1*dim, s.normal).in(s, "angles", rows, rot, s.normal).
+		attr("heads0", heads0).attr("heads1", heads1).attr("head_dim", dim).attr("rot", rot).attr("style", style).attr("offset", offset).attr("inverse", heads1%2)
 	return s
 }
 

@@ -8,7 +8,10 @@
 
 __device__ __forceinline__ uint32_t thread() { return blockIdx.x * blockDim.x + threadIdx.x; }
 
-__device__ __forceinline__ uint32_t length(const int32_t* count, int n) { return uint32_t(*count) * uint32_t(n); }
+// begin_length begins a kernel, and gives how many elements of n a row this step has.
+__device__ __forceinline__ uint32_t begin_length(const int32_t* count, int n) {
+  return begin([&] { return uint32_t(ptx::load_early(count)) * uint32_t(n); });
+}
 
 // four are the thread's elements of an array of total.
 __device__ __forceinline__ vec<float, 4> four(const float* x, uint32_t total) {
@@ -38,8 +41,7 @@ extern "C" __global__ void add(const int32_t* __restrict__ count,  // [1] rows o
                                float* __restrict__ x,              // [rows, n]
                                const float* __restrict__ y,        // [rows, n]
                                int32_t n) {
-  begin();
-  const uint32_t total = length(count, n);
+  const uint32_t total = begin_length(count, n);
   const vec<float, 4> a = four(x, total), b = four(y, total);
   map4(x, total, [&](uint32_t, int j) { return a.at[j] + b.at[j]; });
 }
@@ -51,8 +53,7 @@ extern "C" __global__ void add(const int32_t* __restrict__ count,  // [1] rows o
                                        const float* u,                    /* [rows, n] */     \
                                        float* y,                          /* [rows, n] */     \
                                        int32_t n, float limit) {                              \
-    begin();                                                                                  \
-    const uint32_t total = length(count, n);                                                  \
+    const uint32_t total = begin_length(count, n);                                            \
     const vec<float, 4> a = four(g, total), b = four(u, total);                               \
     map4(y, total, [&](uint32_t, int j) { return glu::ACT::of(a.at[j], b.at[j], limit); });   \
   }
@@ -68,8 +69,7 @@ GLU(swiglu_oai)
                                        const float* x,                    /* [rows, n] */     \
                                        float* y,                          /* [rows, n] */     \
                                        int32_t n) {                                           \
-    begin();                                                                                  \
-    const uint32_t total = length(count, n);                                                  \
+    const uint32_t total = begin_length(count, n);                                            \
     const vec<float, 4> a = four(x, total);                                                   \
     map4(y, total, [&](uint32_t, int j) { return act::ACT::of(a.at[j]); });                   \
   }
@@ -85,8 +85,7 @@ ACT(relu2)
                                         float* __restrict__ x,             /* [rows, n] */    \
                                         const float* __restrict__ g,       /* [rows, m] */    \
                                         int32_t n, int32_t m) {                               \
-    begin();                                                                                  \
-    const uint32_t total = length(count, n);                                                \
+    const uint32_t total = begin_length(count, n);                                            \
     const uint32_t per = uint32_t(n) / uint32_t(m);                                                                    \
     const vec<float, 4> a = four(x, total);                                                   \
     map4(x, total, [&](uint32_t i, int j) { return a.at[j] * act::ACT::of(g[i / per]); });     \
@@ -102,8 +101,7 @@ extern "C" __global__ void split(const int32_t* __restrict__ count,  // [1] rows
                                  float* __restrict__ y0,             // [rows, groups*a]
                                  float* __restrict__ y1,             // [rows, groups*b]
                                  uint32_t groups, uint32_t a, uint32_t b) {
-  begin();
-  const uint32_t total = length(count, groups * (a + b)), i = thread() * 4;
+  const uint32_t total = begin_length(count, groups * (a + b)), i = thread() * 4;
   const vec<float, 4> v = four(x, total);
   auto place = [&](uint32_t i) {
     const uint32_t group = i / uint32_t(a + b), at = i % uint32_t(a + b);
@@ -124,8 +122,7 @@ extern "C" __global__ void join(const int32_t* __restrict__ count,  // [1] rows 
                                 const float* __restrict__ x1,       // [rows, groups*b]
                                 float* __restrict__ y,              // [rows, groups*(a+b)]
                                 uint32_t groups, uint32_t a, uint32_t b) {
-  begin();
-  const uint32_t total = length(count, groups * (a + b)), i = thread() * 4;
+  const uint32_t total = begin_length(count, groups * (a + b)), i = thread() * 4;
   auto place = [&](uint32_t i) {
     const uint32_t group = i / (a + b), at = i % (a + b);
     return at < a ? x0 + group * a + at : x1 + group * b + (at - a);
@@ -191,8 +188,7 @@ extern "C" __global__ void fold_rows(const int32_t* __restrict__ outs,  // [1] o
                                      const float* __restrict__ x,       // [rows, n]
                                      float* __restrict__ y,             // [outs, fold*n]
                                      int32_t n) {                       // fold*n
-  begin();
-  const uint32_t total = length(outs, n);
+  const uint32_t total = begin_length(outs, n);
   const vec<float, 4> a = four(x, total);
   map4(y, total, [&](uint32_t, int j) { return a.at[j]; });
 }
@@ -202,8 +198,7 @@ extern "C" __global__ void scale(const int32_t* __restrict__ count,  // [1] rows
                                  float* __restrict__ x,              // [rows, n]
                                  const float* __restrict__ w,        // [group], or null
                                  int32_t n, float factor, int32_t group) {
-  begin();
-  const uint32_t total = length(count, n);
+  const uint32_t total = begin_length(count, n);
   const vec<float, 4> a = four(x, total);
   map4(x, total, [&](uint32_t i, int j) { return w ? a.at[j] * factor * w[i % uint32_t(group)] : a.at[j] * factor; });
 }
@@ -212,8 +207,7 @@ extern "C" __global__ void scale(const int32_t* __restrict__ count,  // [1] rows
 extern "C" __global__ void softcap(const int32_t* __restrict__ count,  // [1] rows of this step
                                    float* __restrict__ x,              // [rows, n]
                                    int32_t n, float cap) {
-  begin();
-  const uint32_t total = length(count, n);
+  const uint32_t total = begin_length(count, n);
   const vec<float, 4> a = four(x, total);
   map4(x, total, [&](uint32_t, int j) { return cap * tanhf(a.at[j] / cap); });
 }
@@ -242,8 +236,7 @@ extern "C" __global__ void position_scale(const int32_t* __restrict__ count,    
                                           const int32_t* __restrict__ positions,  // [rows]
                                           float* __restrict__ x,                  // [rows, n]
                                           int32_t n, float beta, int32_t period) {
-  begin();
-  const uint32_t total = length(count, n);
+  const uint32_t total = begin_length(count, n);
   const vec<float, 4> a = four(x, total);
   map4(x, total, [&](uint32_t i, int j) { return a.at[j] * fmaf(beta, logf(float(1 + positions[i / uint32_t(n)] / period)), 1.0f); });
 }
@@ -258,8 +251,7 @@ extern "C" __global__ void delta_gates(const int32_t* __restrict__ count,  // [1
                                        float* __restrict__ g,              // [rows, n] log of the decay
                                        float* __restrict__ beta,           // [rows, h]
                                        int32_t h, int32_t n, float floor) {
-  begin();
-  const uint32_t total = length(count, n), few = length(count, h);
+  const uint32_t rows = begin_length(count, 1), total = rows * uint32_t(n), few = rows * uint32_t(h);
   const vec<float, 4> u = four(a, total), v = four(b, few);
   map4(g, total, [&](uint32_t i, int j) {
     const uint32_t at = i % uint32_t(n);
