@@ -5,14 +5,17 @@
 
 #include <map>
 
+#include "../../kernels/hopper/common/experts/rows.cuh"
 #include "../../kernels/hopper/common/linear/rows.cuh"
 #include "../../kernels/include/mma/quantised.cuh"
 #include "rig.cuh"
 
 namespace quantised {
 
-using E4m3 = tiles::Fp8<false, 1>;
-using E4m3Blocks = tiles::Fp8<true, 1>;
+template <int M>
+using E4m3 = tiles::Fp8<false, M>;
+template <int M>
+using E4m3Blocks = tiles::Fp8<true, M>;
 template <int M>
 using Nvfp4 = tiles::Fp4<tiles::Nvfp4Scales, M>;
 template <int M>
@@ -27,13 +30,27 @@ struct Kind {
   float up;                      // what sums are multiplied by
 };
 template <class F>
-Kind kind();
-template <> inline Kind kind<E4m3>() { return {"e4m3", E4m3::kBytes, 1024, 1, 0, 1}; }
-template <> inline Kind kind<E4m3Blocks>() { return {"e4m3_b128", E4m3Blocks::kBytes, 1024, 1, 1, 1}; }
-template <> inline Kind kind<Nvfp4<1>>() { return {"nvfp4", Nvfp4<1>::kBytes, 512, 0, 2, 1}; }
-template <> inline Kind kind<Nvfp4<2>>() { return {"nvfp4", Nvfp4<1>::kBytes, 512, 0, 2, 1}; }
-template <> inline Kind kind<Mxfp4<1>>() { return {"mxfp4", Mxfp4<1>::kBytes, 512, 0, 3, 1}; }
-template <> inline Kind kind<Mxfp4<2>>() { return {"mxfp4", Mxfp4<1>::kBytes, 512, 0, 3, 1}; }
+struct KindOf;
+template <int M>
+struct KindOf<E4m3<M>> {
+  static Kind of() { return {"e4m3", E4m3<M>::kBytes, 1024, 1, 0, 1}; }
+};
+template <int M>
+struct KindOf<E4m3Blocks<M>> {
+  static Kind of() { return {"e4m3_b128", E4m3Blocks<M>::kBytes, 1024, 1, 1, 1}; }
+};
+template <int M>
+struct KindOf<Nvfp4<M>> {
+  static Kind of() { return {"nvfp4", Nvfp4<M>::kBytes, 512, 0, 2, 1}; }
+};
+template <int M>
+struct KindOf<Mxfp4<M>> {
+  static Kind of() { return {"mxfp4", Mxfp4<M>::kBytes, 512, 0, 3, 1}; }
+};
+template <class F>
+Kind kind() {
+  return KindOf<F>::of();
+}
 
 // byte_of is byte i of random packed weights whose products with K values about 1 are about 1; spread gives codes of every size.
 __host__ __device__ inline uint8_t byte_of(const Kind& k, uint64_t i, uint32_t seed, int log_k) {
@@ -58,7 +75,7 @@ inline int log_of(int K) {
   while (1 << (l + 1) <= K) l++;
   return l;
 }
-inline uint64_t packed(const Kind& k, int64_t N, int K) { return uint64_t(N / 8) * (K / 128) * k.bytes; }
+inline uint64_t packed(const Kind& k, int64_t N, int K) { return uint64_t(N / 8) * ((K + 127) / 128) * k.bytes; }
 inline uint8_t* weights(const Kind& k, int64_t N, int K, int copies, uint32_t seed) {
   const uint64_t n = packed(k, N, K) * copies;
   uint8_t* p = rig::device<uint8_t>(n, 0);
@@ -70,7 +87,7 @@ inline uint8_t* weights(const Kind& k, int64_t N, int K, int copies, uint32_t se
 // value decodes what the layout has for one weight, without its row's scale.
 inline double value(const Kind& k, int64_t row, int col, int K, uint32_t seed) {
   const int l = log_of(K), g = row & 7, unit = col / 128, step = col / 32 % 4, t = col % 32 / 8, j = col % 8;
-  const uint64_t base = (uint64_t(row >> 3) * (K / 128) + unit) * k.bytes;
+  const uint64_t base = (uint64_t(row >> 3) * ((K + 127) / 128) + unit) * k.bytes;
   auto at = [&](int off) { return byte_of(k, base + off, seed, l); };
   auto word = [&](int off) { return uint32_t(at(off)) | uint32_t(at(off + 1)) << 8 | uint32_t(at(off + 2)) << 16 | uint32_t(at(off + 3)) << 24; };
   double v, s = 1;
@@ -103,21 +120,27 @@ inline double value(const Kind& k, int64_t row, int col, int K, uint32_t seed) {
 
 // -------------------------------------------------------------------------------------------------------------- cuts
 
-#define KERNEL template <class P, class F, bool Direct> __global__ void __launch_bounds__(P::kThreads, P::B)
+#define KERNEL template <class P, class F, rows::Rows R> __global__ void __launch_bounds__(P::kThreads, P::B)
+constexpr int kNearBytes = 110 * 1024;
 
-KERNEL add(const int32_t* head, const float* x, const uint8_t* w, const float* scale, const float* bias, float* y, int N, int K, int near_bytes) {
-  rows::stack<P, F, false, true, false, Direct>({head[0], x}, {{w}, {bias}, {y}, {N}, {scale}}, K, {}, near_bytes);
+KERNEL add(const int32_t* head, const float* x, const uint8_t* w, const float* scale, const float* bias, float* y, int N, int K, int slots) {
+  rows::stack<P, F, false, true, false, false, R>({head[0], x}, {{w}, {bias}, {y}, {N}, {scale}}, K, {}, kNearBytes, slots);
+}
+KERNEL norm_n(const int32_t* head, const float* x, const float* norm, const uint8_t* w0, const uint8_t* w1, const uint8_t* w2, const uint8_t* w3,
+              const float* s, const float* b, float* y0, float* y1, float* y2, float* y3, int N0, int N1, int N2, int N3, int K, int slots) {
+  rows::stack<P, F, true, false, false, false, R>({head[0], x, nullptr, norm, 1e-6f, 0}, {{w0, w1, w2, w3}, {b, b, b, b}, {y0, y1, y2, y3}, {N0, N1, N2, N3}, {s, s, s, s}},
+                                                  K, {}, 0, slots);
+}
+KERNEL norm_glu(const int32_t* head, const float* x, const float* norm, const uint8_t* g, const uint8_t* u, const float* s, float* y, int N, int K, int slots) {
+  rows::gate_up<P, F, true, act::silu, R>({head[0], x, nullptr, norm, 1e-6f, 0}, g, u, y, N, K, s, s, 0, slots);
+}
+KERNEL hidden(const int32_t* head, const float* x, const int32_t* ids, const float* weights, const experts::Layer<F> m, float* h, int slots) {
+  experts::hidden<P, F, glu::silu, R == rows::Rows::Eight>(head[0], x, ids, weights, nullptr, m, h, slots);
 }
 template <class P, class F>
 __global__ void __launch_bounds__(P::kThreads, P::B)
-    norm_n(const int32_t* head, const float* x, const float* norm, const uint8_t* w0, const uint8_t* w1, const uint8_t* w2, const uint8_t* w3,
-           const float* s, const float* b, float* y0, float* y1, float* y2, float* y3, int N0, int N1, int N2, int N3, int K) {
-  rows::stack<P, F, true, false>({head[0], x, nullptr, norm, 1e-6f, 0}, {{w0, w1, w2, w3}, {b, b, b, b}, {y0, y1, y2, y3}, {N0, N1, N2, N3}, {s, s, s, s}}, K);
-}
-template <class P, class F>
-__global__ void __launch_bounds__(P::kThreads, P::B)
-    norm_glu(const int32_t* head, const float* x, const float* norm, const uint8_t* g, const uint8_t* u, const float* s, float* y, int N, int K) {
-  rows::gate_up<P, F, true, act::silu>({head[0], x, nullptr, norm, 1e-6f, 0}, g, u, y, N, K, s, s);
+    down(const int32_t* head, const int32_t* ids, const float* weights, const float* h, const experts::Layer<F> m, float* y, int slots) {
+  experts::down<P, F>(head[0], ids, weights, h, m, y, slots);
 }
 #undef KERNEL
 
@@ -129,50 +152,77 @@ struct Args {
   float* y[4];
   int n[4], K, rows;
 };
-enum Op { kAdd, kNorm, kGlu };
+// Moe is a layer of experts: gate_up [E, 2I, H], down [E, H, I].
+struct Moe {
+  const int32_t *head, *ids;
+  const float *x, *weights, *gate_up_scale, *down_scale, *gate_up_bias, *down_bias;
+  const uint8_t *gate_up, *down;
+  float *h, *y;
+  int E, I, H, k, rows;
+};
+enum Op { kAdd, kNorm, kGlu, kHidden, kDown };
+
+// room is how many slots fit beside x, blocks a multiprocessor; below 2 the cut does not serve.
+inline int room(int blocks, int warps, int fixed, size_t x, int slot) {
+  const int64_t left = 233472 / blocks - 1024 - fixed - int64_t(x);
+  return int(std::max<int64_t>(0, std::min<int64_t>(tiles::kMostSlots, left / (int64_t(warps) * slot))));
+}
 
 struct Cut {
   std::string name;
   Kind kind;
   int threads, resident;
-  size_t window;  // bytes of a row
-  bool direct, scaled;
-  std::function<void(Op, const Args&, int blocks)> run;
+  bool scaled;
+  std::function<bool(Op, const Args&, int blocks)> run;  // false: it does not serve
+  std::function<bool(Op, const Moe&, int blocks)> run_moe;
 };
-constexpr int kNearBytes = 110 * 1024;
 
-template <class F, int W, int D, int B, int A, bool Direct>
+template <class F, int W, int D, int B>
 Cut cut(const char* text) {
-  using P = tiles::Point<W, D, B, A>;
-  Cut c{text, kind<F>(), P::kThreads, B, size_t(tiles::Window<P, F>::kBytes), Direct, F::kScaled, nullptr};
+  using P = tiles::Cut<W, D, B>;
+  using R = rows::Rows;
+  constexpr int fixed = sizeof(tiles::Shared<P, F>) + sizeof(tiles::RingShared<P>) + 64, slot = tiles::Ring<P, F>::kSlot;
+  Cut c{text, kind<F>(), P::kThreads, B, F::kScaled};
   c.run = [](Op op, const Args& a, int blocks) {
     const int N = a.n[0] + a.n[1] + a.n[2] + a.n[3];
     const float* s = F::kScaled ? a.scale : nullptr;
-    rig::Config cfg{dim3(std::min(blocks, op == kGlu ? a.n[0] / 8 : N / 8)), P::kThreads, size_t(4) * a.K * (a.rows + (op != kAdd))};
-    if (op == kAdd) {
-      if (Direct) cfg.shared = 0;
-      else if (cfg.shared > kNearBytes) cfg.shared = std::min(cfg.shared, tiles::Window<P, F>::kBytes * size_t(a.rows));
-      rig::launch(add<P, F, Direct>, cfg, a.head, a.x, a.w[0], s, a.bias, a.y[0], a.n[0], a.K, kNearBytes);
-    }
-    if constexpr (!Direct) {
-      if (op == kNorm)
-        rig::launch(norm_n<P, F>, cfg, a.head, a.x, a.norm, a.w[0], a.w[1], a.w[2], a.w[3], s, a.bias, a.y[0], a.y[1], a.y[2], a.y[3], a.n[0], a.n[1],
-                    a.n[2], a.n[3], a.K);
-      if (op == kGlu) rig::launch(norm_glu<P, F>, cfg, a.head, a.x, a.norm, a.w[0], a.w[1], s, a.y[0], a.n[0], a.K);
-    }
+    size_t x = size_t(4) * a.K * (a.rows + (op != kAdd));
+    if (op == kAdd && x > kNearBytes) x = tiles::Window<P, F>::kBytes * size_t(a.rows);
+    const int slots = room(B, W, fixed, x, slot);
+    if (slots < 2) return false;
+    const rig::Config cfg{dim3(std::min(blocks, op == kGlu ? a.n[0] / 8 : N / 8)), P::kThreads, x + size_t(slots) * W * slot};
+    auto go = [&](auto four, auto eight, auto... args) { rig::launch(a.rows > 4 ? eight : four, cfg, args..., slots); };
+    if (op == kAdd) go(add<P, F, R::Four>, add<P, F, R::Eight>, a.head, a.x, a.w[0], s, a.bias, a.y[0], a.n[0], a.K);
+    if (op == kNorm)
+      go(norm_n<P, F, R::Four>, norm_n<P, F, R::Eight>, a.head, a.x, a.norm, a.w[0], a.w[1], a.w[2], a.w[3], s, a.bias, a.y[0], a.y[1], a.y[2], a.y[3],
+         a.n[0], a.n[1], a.n[2], a.n[3], a.K);
+    if (op == kGlu) go(norm_glu<P, F, R::Four>, norm_glu<P, F, R::Eight>, a.head, a.x, a.norm, a.w[0], a.w[1], s, a.y[0], a.n[0], a.K);
+    return true;
+  };
+  c.run_moe = [](Op op, const Moe& a, int blocks) {
+    auto up = [](int n) { return (n + 127) / 128 * 128; };
+    const size_t x = op == kHidden ? size_t(4) * up(a.H) * a.rows : size_t(a.rows > 1 ? 8 : 4) * a.k * up(a.I);
+    const int slots = room(B, W, fixed + (op == kHidden ? 1600 : 600), x, slot), tiles = op == kHidden ? a.rows * a.k * a.I / 8 : a.H / F::kTile * a.rows;
+    if (slots < 2) return false;
+    experts::Layer<F> m = {};
+    m.gate_up = a.gate_up, m.down = a.down, m.E = a.E, m.I = a.I, m.H = a.H, m.k = a.k;
+    m.gate_up_bias = a.gate_up_bias, m.down_bias = a.down_bias;
+    if (F::kScaled) m.gate_up_scale = a.gate_up_scale, m.down_scale = a.down_scale;
+    const rig::Config cfg{dim3(std::min(blocks, tiles)), P::kThreads, x + size_t(slots) * W * slot};
+    if (op == kHidden) rig::launch(a.rows > 4 ? hidden<P, F, R::Eight> : hidden<P, F, R::Four>, cfg, a.head, a.x, a.ids, a.weights, m, a.h, slots);
+    if (op == kDown) rig::launch(down<P, F>, cfg, a.head, a.ids, a.weights, a.h, m, a.y, slots);
+    return true;
   };
   return c;
 }
-#define CUT(F, W, D, B, A, X) cut<F, W, D, B, A, X>("W" #W " D" #D " B" #B " A" #A " " #F " " #X)
+#define CUT(F, W, D, B) cut<F, W, D, B>("W" #W " D" #D " B" #B " " #F)
 inline const std::vector<Cut>& cuts() {
   static const std::vector<Cut> v = {
-      CUT(E4m3Blocks, 8, 2, 2, 0, false), CUT(E4m3Blocks, 8, 3, 2, 0, false), CUT(E4m3Blocks, 8, 4, 2, 0, false), CUT(E4m3Blocks, 8, 2, 3, 0, false),
-      CUT(E4m3Blocks, 4, 4, 4, 0, false), CUT(E4m3Blocks, 16, 2, 1, 1, false), CUT(E4m3Blocks, 16, 2, 2, 0, true), CUT(E4m3Blocks, 8, 2, 3, 0, true),
-      CUT(E4m3, 8, 2, 2, 0, false),       CUT(E4m3, 8, 4, 2, 0, false),
-      CUT(Nvfp4<2>, 8, 2, 2, 0, false),   CUT(Nvfp4<2>, 8, 3, 2, 0, false),   CUT(Nvfp4<1>, 8, 4, 2, 0, false),   CUT(Nvfp4<1>, 8, 2, 3, 0, false),
-      CUT(Nvfp4<1>, 8, 4, 3, 0, false),   CUT(Nvfp4<2>, 16, 2, 1, 1, false),  CUT(Nvfp4<1>, 16, 2, 2, 0, false),  CUT(Nvfp4<1>, 16, 2, 2, 0, true),
-      CUT(Nvfp4<2>, 8, 2, 2, 0, true),
-      CUT(Mxfp4<2>, 8, 2, 2, 0, false),   CUT(Mxfp4<1>, 8, 4, 2, 0, false),
+      CUT(E4m3Blocks<1>, 8, 1, 2), CUT(E4m3Blocks<1>, 8, 2, 2), CUT(E4m3Blocks<1>, 8, 1, 3), CUT(E4m3Blocks<1>, 16, 1, 1), CUT(E4m3Blocks<1>, 16, 2, 1),
+      CUT(E4m3<1>, 8, 1, 2),
+      CUT(Nvfp4<1>, 8, 2, 2),      CUT(Nvfp4<1>, 8, 4, 2),      CUT(Nvfp4<1>, 8, 2, 3),      CUT(Nvfp4<1>, 16, 2, 1),      CUT(Nvfp4<1>, 16, 1, 1),
+      CUT(Nvfp4<2>, 8, 1, 2),
+      CUT(Mxfp4<1>, 8, 2, 2),      CUT(Mxfp4<1>, 16, 2, 1),
   };
   return v;
 }
@@ -199,7 +249,7 @@ inline void check(const Cut& c, Op op, int R, int K, std::vector<int> N) {
     if (op == kAdd) OK(cudaMemcpy(a.y[i], old[i].data(), old[i].size() * 4, cudaMemcpyHostToDevice));
   }
   if (op == kGlu) a.n[1] = a.n[2] = a.n[3] = 0;
-  c.run(op, a, rig::sms * c.resident);
+  if (!c.run(op, a, rig::sms * c.resident)) return rig::release();
   std::vector<std::vector<double>> h(R, std::vector<double>(K));
   for (int r = 0; r < R; r++) {
     double q = 0;
@@ -241,14 +291,68 @@ inline void check(const Cut& c, Op op, int R, int K, std::vector<int> N) {
   rig::release();
 }
 
+// check_moe holds a layer of experts with biases against the host.
+inline void check_moe(const Cut& c, int R, int E, int I, int H, int k) {
+  const Kind& kd = c.kind;
+  const auto x = rig::normals(size_t(R) * H, 3), wt = rig::normals(size_t(R) * k, 4), y0 = rig::normals(size_t(R) * H, 5);
+  const auto gb = rig::normals(size_t(E) * 2 * I, 6), db = rig::normals(size_t(E) * H, 7), gs = rig::normals(size_t(E) * 2 * I, 8), ds = rig::normals(size_t(E) * H, 9);
+  std::vector<int32_t> ids;
+  for (int r = 0; r < R; r++)
+    for (int j = 0; j < k; j++) ids.push_back((r * 3 + j * 5) % E);
+  const int Ip = (I + 127) / 128 * 128;
+  Moe m{head_of(R), rig::upload(ids), rig::upload(x), rig::upload(wt), rig::upload(gs), rig::upload(ds), rig::upload(gb), rig::upload(db),
+        weights(kd, int64_t(E) * 2 * I, H, 1, 20), weights(kd, int64_t(E) * H, I, 1, 21), rig::device<float>(size_t(R) * k * Ip), rig::upload(y0), E, I, H, k, R};
+  if (!c.run_moe(kHidden, m, rig::sms * c.resident) || !c.run_moe(kDown, m, rig::sms * c.resident)) return rig::release();
+  const auto y = rig::download(m.y, y0.size());
+  rig::all_finite(c.name.c_str(), y);
+  std::vector<std::vector<double>> h(size_t(R) * k);
+  rig::parallel(R * k, [&](int p) {
+    const int r = p / k, e = ids[p];
+    h[p].resize(I);
+    for (int i = 0; i < I; i++) {
+      double s[2] = {};
+      for (int z = 0; z < 2; z++) {
+        const int64_t row = int64_t(e) * 2 * I + z * I + i;
+        for (int q = 0; q < H; q++) s[z] += x[size_t(r) * H + q] * value(kd, row, q, H, 20);
+        if (c.scaled) s[z] *= gs[row];
+        s[z] += gb[row];
+      }
+      h[p][i] = wt[p] * s[0] / (1 + std::exp(-s[0])) * s[1];
+    }
+  });
+  rig::Error err;
+  std::vector<double> want(48 * R);
+  rig::parallel(48, [&](int s) {
+    const int n = s < 8 ? H - 1 - s : int(rig::hash(s, 2) % H);
+    for (int r = 0; r < R; r++) {
+      double v = y0[size_t(r) * H + n];
+      for (int j = 0; j < k; j++) {
+        const int p = r * k + j;
+        const int64_t row = int64_t(ids[p]) * H + n;
+        double d = 0;
+        for (int i = 0; i < I; i++) d += h[p][i] * value(kd, row, i, I, 21);
+        v += (c.scaled ? d * ds[row] : d) + wt[p] * db[row];
+      }
+      want[s * R + r] = v;
+    }
+  });
+  for (int s = 0; s < 48; s++)
+    for (int r = 0; r < R; r++) err.add(y[size_t(r) * H + (s < 8 ? H - 1 - s : int(rig::hash(s, 2) % H))], want[s * R + r]);
+  char name[128];
+  snprintf(name, sizeof name, "%s experts R=%d E=%d I=%d H=%d", c.name.c_str(), R, E, I, H);
+  rig::verdict(name, err, 3e-5);
+  rig::release();
+}
+
 inline void check_all() {
   for (const auto& c : cuts())
     for (int R : {1, 4, 7}) {
-      check(c, kAdd, c.direct ? std::min(R, 4) : R, 2048, {520});
-      if (R < 5) check(c, kAdd, R, 14336, {264});
-      if (c.direct) continue;
+      const bool whole = c.kind.scale == 1 || c.kind.scale == 0;  // K of whole units
+      check(c, kAdd, R, 2048, {520});
+      check(c, kAdd, R, 14336, {264});
       check(c, kNorm, R, R == 4 ? 896 : 4096, {520, 128, 64, 32});
       check(c, kGlu, R, 2048, {328, 328});
+      check_moe(c, R, 9, whole ? 128 : 160, whole ? 256 : 288, 3);
     }
 }
 
@@ -268,18 +372,21 @@ inline void time_shape(const char* what, Op op, int R, int K, std::vector<int> N
     Args a{head_of(R), rig::upload(rig::normals(size_t(R) * K, 2)), rig::upload(rig::normals(K, 3)), rig::upload(rig::normals(total, 4)), nullptr, {}, {}, {}, K, R};
     float* y = rig::device<float>(size_t(R) * total, 0);
     for (const auto& c : cuts()) {
-      if (std::string(c.kind.name) != format || (c.direct && (op != kAdd || R > 4))) continue;
-      if (op == kAdd && !c.direct && size_t(4) * K * R > kNearBytes && c.window * R > 200 * 1024) continue;
+      if (std::string(c.kind.name) != format) continue;
       for (int per = 1; per <= c.resident; per++) {
         if (per < c.resident && !all) continue;
-        const double us = rig::time_graph(std::max(copies, 20), [&](int i) {
+        bool serves = true;
+        auto step = [&](int i) {
           const uint8_t* p = w + uint64_t(i % copies) * packed(k, total, K);
           Args b = a;
           float* at = y;
           for (size_t j = 0; j < N.size(); j++) b.n[j] = N[j], b.w[j] = p, b.y[j] = at, p += packed(k, N[j], K), at += size_t(R) * N[j];
           if (op == kGlu) b.n[1] = 0;
-          c.run(op, b, rig::sms * per);
-        }, all ? 7 : 15);
+          serves = serves && c.run(op, b, rig::sms * per);
+        };
+        step(0);
+        if (!serves) continue;
+        const double us = rig::time_graph(std::max(copies, 20), step, all ? 5 : 15);
         char name[128];
         snprintf(name, sizeof name, "%s R=%d %s grid %d", what, R, c.name.c_str(), per);
         rig::report(name, us, bytes);
@@ -294,15 +401,72 @@ inline void time_shape(const char* what, Op op, int R, int K, std::vector<int> N
   }
 }
 
+// time_moe rotates among experts, so that none is in L2.
+inline void time_moe(const char* what, int R, int E, int I, int H, int k, bool all) {
+  for (const char* format : {"e4m3_b128", "nvfp4", "mxfp4"}) {
+    Kind kd{};
+    for (const auto& c : cuts())
+      if (std::string(c.kind.name) == format) kd = c.kind;
+    const int layers = 4, turns = 24, Ip = (I + 127) / 128 * 128;
+    const uint64_t gate = packed(kd, int64_t(E) * 2 * I, H), out = packed(kd, int64_t(E) * H, I);
+    const uint8_t *g = weights(kd, int64_t(E) * 2 * I, H, layers, 1), *d = weights(kd, int64_t(E) * H, I, layers, 2);
+    std::vector<int32_t> ids;
+    double read = 0;
+    for (int t = 0; t < turns; t++) {
+      std::vector<char> used(E);
+      for (int r = 0; r < R; r++)
+        for (int j = 0; j < k; j++) {
+          const int e = (rig::hash(t * 8 + r, 1) + j * (rig::hash(t * 8 + r, 2) | 1)) % E;
+          ids.push_back(e), used[e] = 1;
+        }
+      read += double(std::count(used.begin(), used.end(), 1)) / turns;
+    }
+    Moe m{head_of(R), rig::upload(ids), rig::upload(rig::normals(size_t(R) * H, 2)), rig::upload(std::vector<float>(size_t(turns) * R * k, 1.0f / k)),
+          rig::upload(rig::normals(size_t(E) * 2 * I, 3)), rig::upload(rig::normals(size_t(E) * H, 4)), nullptr, nullptr, g, d,
+          rig::device<float>(size_t(R) * k * Ip, 0), rig::device<float>(size_t(R) * H, 0), E, I, H, k, R};
+    for (Op op : {kHidden, kDown}) {
+      double least = 0;
+      std::string which;
+      const double bytes = read * double(op == kHidden ? gate : out) / E;
+      for (const auto& c : cuts()) {
+        if (std::string(c.kind.name) != format) continue;
+        for (int per : {1, 2, 3, 16}) {
+          if (per > c.resident && (per < 16 || op == kHidden) || !all && per != c.resident) continue;
+          bool serves = true;
+          auto step = [&](int i) {
+            Moe b = m;
+            b.ids = m.ids + size_t(i % turns) * R * k, b.gate_up = g + gate * (i % layers), b.down = d + out * (i % layers);
+            serves = serves && c.run_moe(op, b, rig::sms * per);
+          };
+          step(0);
+          if (!serves) continue;
+          const double us = rig::time_graph(turns, step, all ? 5 : 15);
+          char name[128];
+          snprintf(name, sizeof name, "%s %s R=%d %s grid %d", what, op == kHidden ? "hidden" : "down", R, c.name.c_str(), per);
+          rig::report(name, us, bytes);
+          if (least == 0 || us < least) least = us, which = c.name + " grid " + std::to_string(per);
+        }
+      }
+      printf("best  %-9s %-6s R=%d %-10s %8.2f us  %5.0f GB/s %5.1f%% of sweep, floor %6.2f us  %s\n", what, op == kHidden ? "hidden" : "down", R, format, least,
+             bytes / least * 1e-3, 100 * bytes / least * 1e-3 / rig::sweep, bytes / rig::sweep * 1e-3, which.c_str());
+      fflush(stdout);
+    }
+    rig::release();
+  }
+}
+
 inline void time_all(bool all) {
   for (int R : {1, 4, 8}) {
     time_shape("o 4096x4096", kAdd, R, 4096, {4096}, all);
     time_shape("down 14336", kAdd, R, 14336, {4096}, all);
     time_shape("qkv 6144", kNorm, R, 4096, {4096, 1024, 1024}, all);
     time_shape("gate_up 28672", kGlu, R, 4096, {14336, 14336}, all);
-    if (R == 1) time_shape("qwen qkv 5120", kNorm, R, 2048, {4096, 512, 512}, all);
-    if (R == 1) time_shape("qwen o 2048", kAdd, R, 4096, {2048}, all);
-    if (!all && R == 4) continue;
+    if (R == 4) continue;
+    time_moe("qwen3", R, 128, 768, 2048, 8, all);
+    if (R > 1) continue;
+    time_shape("qwen qkv 5120", kNorm, R, 2048, {4096, 512, 512}, all);
+    time_shape("qwen o 2048", kAdd, R, 4096, {2048}, all);
+    time_moe("gpt-oss", R, 32, 2880, 2880, 4, all);
   }
 }
 

@@ -58,6 +58,14 @@ func stories() map[string][]*story {
 			add(linearNStory(d, c.rows, c.k, 24, c.n))
 		}
 		add(linearStory("linear", rows, 6, 16, 8192, d, true)) // a window of x
+		h, i := 256, 128
+		if d == tensor.NVFP4 || d == tensor.MXFP4 {
+			h, i = 288, 160 // units are filled up
+		}
+		add(expertsStory(mixture{rows: 1, experts: 5, k: 3, h: h, i: i, dtype: d, act: "silu", gated: 1}))
+		add(expertsStory(mixture{rows: 3, experts: 6, k: 2, h: h, i: i, dtype: d, act: "gelu_tanh", gated: 1}))
+		add(expertsStory(mixture{rows: 6, experts: 40, k: 4, h: h, i: i, dtype: d, act: "swiglu_oai", gated: 1, limit: 7, bias: true}))
+		add(expertsStory(mixture{rows: 5, experts: 3, k: 2, h: h, i: i, dtype: d, act: "silu_then_limit", gated: 1, limit: 0.7}))
 	}
 	for _, r := range []int{1, 2, 5, 8, 9, 16, 33} {
 		add(linearStory("linear", rows, r, 48, 256, tensor.BF16, r%2 == 0))

@@ -19,7 +19,7 @@
 // values. Of fp4, a scale is a bf16, 2^117 or 2^100 times as large; the product with it keeps all its 6 bits.
 #pragma once
 
-#include "weight_tiles.cuh"
+#include "weight_ring.cuh"
 
 namespace tiles {
 
@@ -47,7 +47,7 @@ struct Fp8 {
     float scale[kGroups];
   };
   __device__ __forceinline__ static const void* row(Weights w, int64_t row, int K, int unit) {
-    return w + (row >> 3) * (K / (kStep * kSteps)) * kBytes + unit * kBytes + (row & 7) * 64;
+    return w + ((row >> 3) * ((K + 127) / 128) + unit) * kBytes + (row & 7) * 64;
   }
   __device__ __forceinline__ static void load(Unit& u, const unsigned char* const (&p)[kGroups], int i) {
     const int g = (threadIdx.x & 31) >> 2, t = threadIdx.x & 3;
@@ -58,11 +58,21 @@ struct Fp8 {
       if (Blocks) u.scale[j] = __uint_as_float(ptx::load_weights_word(p[j] + (1024 - 60 * g - 16 * t) + i * kBytes));
     }
   }
+  // read takes a unit of each panel from shared memory, part bytes apart.
+  __device__ __forceinline__ static void read(Unit& u, ptx::shared_pointer p, int part) {
+    const int lane = threadIdx.x & 31;
+#pragma unroll
+    for (int j = 0; j < kGroups; j++) {
+      u.v[j][0] = ptx::load_shared(p + lane * 16 + j * part);
+      u.v[j][1] = ptx::load_shared(p + lane * 16 + j * part + 512);
+      if (Blocks) u.scale[j] = __uint_as_float(ptx::load_shared_word(p + (lane >> 2) * 4 + j * part + 1024));
+    }
+  }
   __device__ __forceinline__ static uint32_t odd(uint32_t w) { return (w & 0x80008000u) | ((w >> 4) & 0x07f007f0u); }
   __device__ __forceinline__ static uint32_t even(uint32_t w) { return ((w << 8) & 0x80008000u) | ((w << 4) & 0x07f007f0u); }
   template <bool Wide, class L>
   __device__ __forceinline__ static void multiply(const Unit& u, L& lane, int at, float (&acc)[Tiles][Wide ? 2 : 1][4]) {
-    float sum[Tiles][Wide ? 2 : 1][4] = {};
+    float sum[2][Tiles][Wide ? 2 : 1][4] = {};  // of even and odd steps
 #pragma unroll
     for (int s = 0; s < kSteps; s++) {
       uint4 f[Wide ? 2 : 1];
@@ -72,9 +82,9 @@ struct Fp8 {
         const uint4 &a = u.v[2 * m][s / 2], &c = u.v[2 * m + 1][s / 2];
         const uint32_t a0 = s % 2 ? a.z : a.x, a1 = s % 2 ? a.w : a.y, c0 = s % 2 ? c.z : c.x, c1 = s % 2 ? c.w : c.y;
 #pragma unroll
-        for (int p = 0; p <= Wide; p++) mma::bf16(sum[m][p], odd(a0), odd(c0), even(a0), even(c0), f[p].x, f[p].y);
+        for (int p = 0; p <= Wide; p++) mma::bf16(sum[s % 2][m][p], odd(a0), odd(c0), even(a0), even(c0), f[p].x, f[p].y);
 #pragma unroll
-        for (int p = 0; p <= Wide; p++) mma::bf16(sum[m][p], odd(a1), odd(c1), even(a1), even(c1), f[p].z, f[p].w);
+        for (int p = 0; p <= Wide; p++) mma::bf16(sum[s % 2][m][p], odd(a1), odd(c1), even(a1), even(c1), f[p].z, f[p].w);
       }
     }
 #pragma unroll
@@ -82,7 +92,10 @@ struct Fp8 {
 #pragma unroll
       for (int p = 0; p <= Wide; p++)
 #pragma unroll
-        for (int i = 0; i < 4; i++) acc[m][p][i] = Blocks ? fmaf(u.scale[2 * m + i / 2], sum[m][p][i], acc[m][p][i]) : acc[m][p][i] + sum[m][p][i];
+        for (int i = 0; i < 4; i++) {
+          const float v = sum[0][m][p][i] + sum[1][m][p][i];
+          acc[m][p][i] = Blocks ? fmaf(u.scale[2 * m + i / 2], v, acc[m][p][i]) : acc[m][p][i] + v;
+        }
   }
 };
 
@@ -115,7 +128,7 @@ struct Fp4 {
     uint32_t scale[kGroups];
   };
   __device__ __forceinline__ static const void* row(Weights w, int64_t row, int K, int unit) {
-    return w + (row >> 3) * (K / (kStep * kSteps)) * kBytes + unit * kBytes + (row & 7) * 64;
+    return w + ((row >> 3) * ((K + 127) / 128) + unit) * kBytes + (row & 7) * 64;
   }
   __device__ __forceinline__ static void load(Unit& u, const unsigned char* const (&p)[kGroups], int i) {
     const int g = (threadIdx.x & 31) >> 2, t = threadIdx.x & 3;
@@ -123,6 +136,15 @@ struct Fp4 {
     for (int j = 0; j < kGroups; j++) {
       u.v[j] = ptx::load_weights(p[j] + i * kBytes);
       u.scale[j] = ptx::load_weights_word(p[j] + (512 + S::kRow * g + S::place(t) - 64 * g - 16 * t) + i * kBytes);
+    }
+  }
+  // read takes a unit of each panel from shared memory, part bytes apart.
+  __device__ __forceinline__ static void read(Unit& u, ptx::shared_pointer p, int part) {
+    const int lane = threadIdx.x & 31, scale = (lane >> 2) * S::kRow + S::place(lane & 3);
+#pragma unroll
+    for (int j = 0; j < kGroups; j++) {
+      u.v[j] = ptx::load_shared(p + lane * 16 + j * part);
+      u.scale[j] = ptx::load_shared_word(p + scale + j * part + 512);
     }
   }
   // pairs are the values of a word times the scale of step s.
@@ -134,6 +156,7 @@ struct Fp4 {
   }
   template <bool Wide, class L>
   __device__ __forceinline__ static void multiply(const Unit& u, L& lane, int at, float (&acc)[Tiles][Wide ? 2 : 1][4]) {
+    float sum[2][Tiles][Wide ? 2 : 1][4] = {};  // of even and odd steps
 #pragma unroll
     for (int s = 0; s < kSteps; s++) {
       uint4 f[Wide ? 2 : 1];
@@ -144,11 +167,17 @@ struct Fp4 {
         const uint4 a = pairs(s == 0 ? v.x : s == 1 ? v.y : s == 2 ? v.z : v.w, u.scale[2 * m], s);
         const uint4 c = pairs(s == 0 ? w.x : s == 1 ? w.y : s == 2 ? w.z : w.w, u.scale[2 * m + 1], s);
 #pragma unroll
-        for (int p = 0; p <= Wide; p++) mma::bf16(acc[m][p], a.x, c.x, a.y, c.y, f[p].x, f[p].y);
+        for (int p = 0; p <= Wide; p++) mma::bf16(sum[s % 2][m][p], a.x, c.x, a.y, c.y, f[p].x, f[p].y);
 #pragma unroll
-        for (int p = 0; p <= Wide; p++) mma::bf16(acc[m][p], a.z, c.z, a.w, c.w, f[p].z, f[p].w);
+        for (int p = 0; p <= Wide; p++) mma::bf16(sum[s % 2][m][p], a.z, c.z, a.w, c.w, f[p].z, f[p].w);
       }
     }
+#pragma unroll
+    for (int m = 0; m < Tiles; m++)
+#pragma unroll
+      for (int p = 0; p <= Wide; p++)
+#pragma unroll
+        for (int i = 0; i < 4; i++) acc[m][p][i] += sum[0][m][p][i] + sum[1][m][p][i];
   }
 };
 

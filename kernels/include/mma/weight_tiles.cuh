@@ -195,11 +195,16 @@ struct Part {
   __device__ __forceinline__ int place(int step, int row, int part, int t) const {
     return (step * rows + row) * 128 + (part ^ (row & 1)) * 64 + t * 16;
   }
-  // fetch starts the copy of n steps of a row as they are, float32, to those from step.
-  __device__ __forceinline__ void fetch(int step, int n, int row, const float* x) const {
+  // fetch starts the copy of n steps of a row as they are, float32, to those from step; zeros behind the values that there are.
+  __device__ __forceinline__ void fetch(int step, int n, int row, const float* x, int values = 1 << 30) const {
 #pragma unroll 1
-    for (int i = threadIdx.x & 31; i < n * 8; i += 32)
-      ptx::async_copy(data + ((step + i / 8) * rows + row) * 128 + i % 8 * 16, x + i * 4);
+    for (int i = threadIdx.x & 31; i < n * 8; i += 32) {
+      unsigned char* to = data + ((step + i / 8) * rows + row) * 128 + i % 8 * 16;
+      if (i * 4 < values)
+        ptx::async_copy(to, x + i * 4);
+      else
+        *reinterpret_cast<float4*>(to) = make_float4(0, 0, 0, 0);
+    }
   }
   // split replaces n steps of values that have come by their two parts, times F::kUp; times one + w where there is a norm, whose
   // sum of squares it returns.
@@ -269,9 +274,9 @@ struct NearOf {
   __device__ __forceinline__ void ready(int, int, int, int) {}
   __device__ __forceinline__ int place(int step) const { return step * F::kSteps; }
 
-  // fetch starts the copy of row number i, x.
-  __device__ __forceinline__ void fetch(const Span& span, int i, const float* x) const {
-    part.fetch(span.lo, span.hi - span.lo, i, x + span.lo * kStep);
+  // fetch starts the copy of row number i, x, of that many values.
+  __device__ __forceinline__ void fetch(const Span& span, int i, const float* x, int values = 1 << 30) const {
+    part.fetch(span.lo, span.hi - span.lo, i, x + span.lo * kStep, values - span.lo * kStep);
   }
   // split waits for what fetch and fetch_const have started and makes parts of it; it leaves squares of a norm's rows.
   template <bool Norm>
@@ -396,11 +401,39 @@ __device__ __forceinline__ void steps(Flow<P, F>& flow, int n, L& lane, int at, 
   }
 }
 
+// leave puts a warp's sums of a tile where total finds them.
+template <bool Wide, class P, class F>
+__device__ __forceinline__ void leave(Shared<P, F>& s, int tile, float (&acc)[F::kTile / 16][Wide ? 2 : 1][4]) {
+  const int warp = threadIdx.x >> 5, g = (threadIdx.x & 31) >> 2, t = threadIdx.x & 3;
+#pragma unroll
+  for (int m = 0; m < F::kTile / 16; m++) {
+    float(*to)[F::kTile + 4] = s.sum[tile & 1][warp];
+    float(&v)[4] = acc[m][0];
+    if (Wide) {
+#pragma unroll
+      for (int i = 0; i < 4; i++) v[i] += acc[m][Wide][i];
+    } else {  // columns 4 to 7 hold the low parts of rows 0 to 3
+#pragma unroll
+      for (int i = 0; i < 4; i++) v[i] += __shfl_xor_sync(~0u, v[i], 2);
+    }
+    const int r = m * 16 + g;
+    if (Wide || t < 2) to[2 * t][r] = v[0], to[2 * t + 1][r] = v[1], to[2 * t][r + 8] = v[2], to[2 * t + 1][r + 8] = v[3];
+  }
+}
+
+// scales_chunks says whether a chunk's sums are multiplied by factors that the job has for its rows: of formats whose rows have
+// scales, where those change along K.
+template <class F, class Job>
+__host__ __device__ constexpr bool scales_chunks() {
+  if constexpr (F::kScaled) return Job::kFactors;
+  return false;
+}
+
 // multiply takes all tiles of the block. X gives turn(tile) before a tile, and ready(step, n, next, next_n) and place(step) for a
 // chunk's fragments, which lane_of(x) reads; Out gives begin(tile) before a tile's sums and emit(tile) after them, by all threads.
 template <bool Wide, class P, class F, class X, class Job, class Out>
 __device__ __forceinline__ void multiply(Flow<P, F>& flow, X& x, Shared<P, F>& s, const Job& job, Out& out) {
-  const int warp = threadIdx.x >> 5, g = (threadIdx.x & 31) >> 2, t = threadIdx.x & 3;
+  const int g = (threadIdx.x & 31) >> 2;
   const Span span = flow.span;
   auto&& lane = lane_of<Wide>(x);
   for (int tile = 0; tile < job.tiles(); tile++) {
@@ -412,23 +445,23 @@ __device__ __forceinline__ void multiply(Flow<P, F>& flow, X& x, Shared<P, F>& s
       const int n = flow.count, after = step + n, next = after < span.hi ? after : span.lo;
       flow.plan(job, after < span.hi ? tile : tile + 1, next);
       x.ready(step, n, next, flow.count);
-      steps<0, Wide>(flow, n, lane, x.place(step), acc);
+      if constexpr (scales_chunks<F, Job>()) {
+        float factor[F::kTile / 8], part[F::kTile / 16][Wide ? 2 : 1][4] = {};
+#pragma unroll
+        for (int j = 0; j < F::kTile / 8; j++) factor[j] = job.factor(tile, g + 8 * j, step);
+        steps<0, Wide>(flow, n, lane, x.place(step), part);
+#pragma unroll
+        for (int m = 0; m < F::kTile / 16; m++)
+#pragma unroll
+          for (int p = 0; p <= Wide; p++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) acc[m][p][i] = fmaf(factor[2 * m + i / 2], part[m][p][i], acc[m][p][i]);
+      } else {
+        steps<0, Wide>(flow, n, lane, x.place(step), acc);
+      }
       step = after;
     }
-#pragma unroll
-    for (int m = 0; m < F::kTile / 16; m++) {
-      float(*to)[F::kTile + 4] = s.sum[tile & 1][warp];
-      float(&v)[4] = acc[m][0];
-      if (Wide) {
-#pragma unroll
-        for (int i = 0; i < 4; i++) v[i] += acc[m][Wide][i];
-      } else {  // columns 4 to 7 hold the low parts of rows 0 to 3
-#pragma unroll
-        for (int i = 0; i < 4; i++) v[i] += __shfl_xor_sync(~0u, v[i], 2);
-      }
-      const int r = m * 16 + g;
-      if (Wide || t < 2) to[2 * t][r] = v[0], to[2 * t + 1][r] = v[1], to[2 * t][r + 8] = v[2], to[2 * t + 1][r + 8] = v[3];
-    }
+    leave<Wide>(s, tile, acc);
     __syncthreads();
     out.emit(tile);
   }

@@ -140,6 +140,24 @@ __device__ __forceinline__ int32_t load_l2(const int32_t* p) {
   return v;
 }
 
+// Shared memory by its own address, which stays in a register. Loads are volatile, so that they stay between barriers.
+using shared_pointer = uint32_t;
+__device__ __forceinline__ shared_pointer pinned(const void* p) {
+  uint32_t a;
+  asm volatile("mov.u32 %0, %1;" : "=r"(a) : "r"(shared_address(p)));
+  return a;
+}
+__device__ __forceinline__ uint4 load_shared(shared_pointer p) {
+  uint4 v;
+  asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "r"(p));
+  return v;
+}
+__device__ __forceinline__ uint32_t load_shared_word(shared_pointer p) {
+  uint32_t v;
+  asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(p));
+  return v;
+}
+
 #else
 
 inline void async_copy(void* dst, const void* src) { std::memcpy(dst, src, 16); }
@@ -148,6 +166,10 @@ inline void async_copy_weights(void* dst, const void* src) { std::memcpy(dst, sr
 inline void async_commit() {}
 template <int N>
 void async_wait_but() {}
+using shared_pointer = const unsigned char*;
+inline shared_pointer pinned(const void* p) { return static_cast<const unsigned char*>(p); }
+inline uint4 load_shared(shared_pointer p) { return *reinterpret_cast<const uint4*>(p); }
+inline uint32_t load_shared_word(shared_pointer p) { return *reinterpret_cast<const uint32_t*>(p); }
 inline void bulk_prefetch_l2(const void*, uint32_t) {}
 inline void prefetch_l2(const void*) {}
 inline uint4 load_stream(const void* p) { return *static_cast<const uint4*>(p); }

@@ -6,8 +6,10 @@
 // memory 4*K*(rows + 1) with a norm; else 4*K*rows, or that of a Window where that were more. K must divide by 32*F::kSteps.
 #pragma once
 
+#include <type_traits>
+
 #include "../../../include/epilogue/act.cuh"
-#include "../../../include/mma/weight_tiles.cuh"
+#include "../../../include/mma/quantised.cuh"
 
 namespace rows {
 
@@ -50,11 +52,13 @@ __device__ __forceinline__ int within(int from, int r, int end) {
 
 template <class F>
 struct StackJob {
+  static constexpr bool kFactors = false;
   const Stack<F>& m;
   int lo, hi, K;  // rows of this block
   __device__ __forceinline__ int tiles() const { return (hi - lo + F::kTile - 1) / F::kTile; }
   __device__ __forceinline__ int steps() const { return K / (tiles::kStep * F::kSteps); }
   __device__ __forceinline__ int run(int) const { return 1 << 30; }
+  __device__ __forceinline__ int panels(int tile) const { return min(F::kTile, hi - lo - tile * F::kTile) / 8; }
   __device__ __forceinline__ const void* row(int tile, int r, int unit) const {
     int row = within<F>(lo + tile * F::kTile, r, hi);
     const int i = m.find(row);
@@ -136,6 +140,9 @@ struct StackOut {
   }
 };
 
+// Rows is how many rows of x an entry takes: Any, chosen by each launch, or Four or Eight at most. Bits are the same.
+enum class Rows { Any, Four, Eight };
+
 // X says what a linear multiplies: rows of x [rows, K], those that from names if it is there, or their norms.
 struct X {
   int rows;
@@ -146,54 +153,78 @@ struct X {
   int plus_one;
 };
 
-// run multiplies; x is split once where it takes at most near_bytes, and must be where there is a norm; or, read directly, never lies
-// in shared memory.
-template <class P, class F, bool Norm, bool Direct, class Job, class Out>
-__device__ __forceinline__ void run(const Job& job, const X& x, int K, Out& out, int near_bytes) {
-  extern __shared__ __align__(128) uint8_t memory[];
-  tiles::Flow<P, F> flow(job);
-  const tiles::Span span = tiles::in_steps<F>(flow.span);
+// finish is what follows the first loads of weights.
+template <class P, class F, bool Norm, bool Direct, Rows Most, class Job, class Out, class Multiply>
+__device__ __forceinline__ void finish(uint8_t* memory, const tiles::Span& units, const Job& job, const X& x, int K, Out& out, int near_bytes,
+                                       const Multiply& multiply) {
+  const tiles::Span span = tiles::in_steps<F>(units);
   float* weights = reinterpret_cast<float*>(memory + x.rows * 4 * K);
   if (Norm) tiles::fetch_const(span, weights, x.norm);
   ptx::wait_for_predecessor();
   if constexpr (Direct) {
-    tiles::DirectOf<F> direct(x.x, x.rows, K, flow.span);
-    tiles::multiply<false>(flow, direct, out.s, job, out);
+    tiles::DirectOf<F> direct(x.x, x.rows, K, units);
+    multiply(std::false_type(), direct);
     return;
   }
-  const bool wide = x.rows > tiles::kRows / 2;
+  const bool wide = Most == Rows::Eight || Most == Rows::Any && x.rows > tiles::kRows / 2;
+  const auto go = [&](auto& part) {
+    if constexpr (Most != Rows::Four)
+      if (wide) return multiply(std::true_type(), part);
+    if constexpr (Most != Rows::Eight) multiply(std::false_type(), part);
+  };
   if (Norm || x.rows * 4 * K <= near_bytes) {
     tiles::NearOf<F> near{{memory, x.rows}};
     for (int r = 0; r < x.rows; r++) near.fetch(span, r, x.x + int64_t(x.from ? x.from[r] : r) * K);
     near.template split<Norm>(span, weights, x.plus_one, out.s.square);
-    wide ? tiles::multiply<true>(flow, near, out.s, job, out) : tiles::multiply<false>(flow, near, out.s, job, out);
+    go(near);
   } else if constexpr (!Norm) {
     tiles::Window<P, F> window(memory, x.x, x.rows, K);
-    window.fetch(flow.span.lo, min(P::D, flow.span.hi - flow.span.lo));
-    wide ? tiles::multiply<true>(flow, window, out.s, job, out) : tiles::multiply<false>(flow, window, out.s, job, out);
+    window.fetch(units.lo, min(P::D, units.hi - units.lo));
+    go(window);
+  }
+}
+
+// run multiplies; x is split once where it takes at most near_bytes, and must be where there is a norm; or, read directly, never lies
+// in shared memory. What streams through a ring has that many slots, behind x.
+template <class P, class F, bool Norm, bool Direct, Rows Most, class Job, class Out>
+__device__ __forceinline__ void run(const Job& job, const X& x, int K, Out& out, int near_bytes, int slots) {
+  extern __shared__ __align__(128) uint8_t memory[];
+  if constexpr (F::kPanel == 1) {
+    tiles::Flow<P, F> flow(job);
+    finish<P, F, Norm, Direct, Most>(memory, flow.span, job, x, K, out, near_bytes,
+                               [&](auto wide, auto& part) { tiles::multiply<decltype(wide)::value>(flow, part, out.s, job, out); });
+  } else {
+    __shared__ tiles::RingShared<P> shared;
+    const int bytes = P::W * slots * tiles::Ring<P, F>::kSlot;
+    tiles::Ring<P, F> ring(job, shared, memory, slots);
+    finish<P, F, Norm, false, Most>(memory + bytes, ring.span, job, x, K, out, near_bytes,
+                              [&](auto wide, auto& part) { tiles::multiply<decltype(wide)::value>(ring, shared, part, out.s, job, out); });
   }
 }
 
 // stack is the body of linear, linear_add, linear_n.
-template <class P, class F, bool Norm, bool Add, bool Convolve = false, bool Direct = false>
-__device__ __forceinline__ void stack(const X& x, const Stack<F>& m, int K, const Conv& conv = {}, int near_bytes = kNear) {
+template <class P, class F, bool Norm, bool Add, bool Convolve = false, bool Direct = false, Rows Most = Rows::Any>
+__device__ __forceinline__ void stack(const X& x, const Stack<F>& m, int K, const Conv& conv = {}, int near_bytes = kNear,
+                                      int slots = 0) {
   __shared__ tiles::Shared<P, F> s;
   ptx::start_successor();
   const tiles::Share units((m.rows() + 7) / 8);
   const StackJob<F> job{m, units.lo * 8, min(units.hi * 8, m.rows()), K};
   StackOut<P, F, Norm, Add, Convolve> out{s, m, job.lo, job.hi, x.rows, K, x.eps, conv};
-  run<P, F, Norm, Direct>(job, x, K, out, near_bytes);
+  run<P, F, Norm, Direct, Most>(job, x, K, out, near_bytes, slots);
 }
 
 // Gate and up matrices in step: every 16 rows of a tile are 8 of one and the same 8 of the other.
 template <class F>
 struct GluJob {
+  static constexpr bool kFactors = false;
   static constexpr int kHalf = F::kTile / 2;
   typename F::Weights gate, up;
   int lo, hi, N, K;  // units of 8 rows of this block
   __device__ __forceinline__ int tiles() const { return ((hi - lo) * 8 + kHalf - 1) / kHalf; }
   __device__ __forceinline__ int steps() const { return K / (tiles::kStep * F::kSteps); }
   __device__ __forceinline__ int run(int) const { return 1 << 30; }
+  __device__ __forceinline__ int panels(int tile) const { return 2 * min(kHalf / 8, hi - lo - tile * (kHalf / 8)); }
   __device__ __forceinline__ const void* row(int tile, int r, int unit) const {
     const int row = within<F>(lo * 8 + tile * kHalf, (r >> 4) * 8 + (r & 7), min(hi * 8, N));
     return F::row(r & 8 ? up : gate, row, K, unit);
@@ -223,15 +254,15 @@ struct GluOut {
   }
 };
 
-template <class P, class F, bool Norm, class Act>
+template <class P, class F, bool Norm, class Act, Rows Most = Rows::Any>
 __device__ __forceinline__ void gate_up(const X& x, typename F::Weights gate, typename F::Weights up, float* y, int N, int K,
-                                        const float* gate_scale = nullptr, const float* up_scale = nullptr) {
+                                        const float* gate_scale = nullptr, const float* up_scale = nullptr, int near_bytes = kNear, int slots = 0) {
   __shared__ tiles::Shared<P, F> s;
   ptx::start_successor();
   const tiles::Share units((N + 7) / 8);
   const GluJob<F> job{gate, up, units.lo, units.hi, N, K};
   GluOut<P, F, Norm, Act> out{s, y, units.lo, units.hi, N, x.rows, K, x.eps, gate_scale, up_scale};
-  run<P, F, Norm, false>(job, x, K, out, kNear);
+  run<P, F, Norm, false, Most>(job, x, K, out, near_bytes, slots);
 }
 
 }  // namespace rows

@@ -1,23 +1,28 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Family linear, 1 to 8 rows, weights that stay quantised, in the layout "rows": the kernels of linear/rows.cu, by the formats of
-// mma/quantised.cuh. K must divide by 128, the rows of matrices by 8. 256 threads. Scales of rows, [N] or null, multiply sums before
-// the bias; e4m3_b128 and mxfp4 have none.
+// mma/quantised.cuh, which stream through rings (mma/weight_ring.cuh). K must divide by 128, the rows of matrices by 8. 256 threads,
+// linear_add_rows_long 512. Scales of rows, [N] or null, multiply sums before the bias; e4m3_b128 and mxfp4 have none.
 
 #include "../../../include/mma/quantised.cuh"
 #include "rows.cuh"
 
 namespace {
 
+constexpr int kNear = 64 * 1024;  // bytes of x that lie in shared memory as a whole
+
 struct e4m3 : tiles::Fp8<false, 1> {};
 struct e4m3_b128 : tiles::Fp8<true, 1> {};
-struct nvfp4 : tiles::Fp4<tiles::Nvfp4Scales, 2> {};
-struct mxfp4 : tiles::Fp4<tiles::Mxfp4Scales, 2> {};
+struct nvfp4 : tiles::Fp4<tiles::Nvfp4Scales, 1> {};
+struct mxfp4 : tiles::Fp4<tiles::Mxfp4Scales, 1> {};
 
-using Usual = tiles::Point<8, 2, 2, 0>;
+template <class F>
+using Usual = tiles::Cut<8, (F::kBytes > 600 ? 1 : 2), 2>;  // two blocks a multiprocessor
+template <class F>
+using Long = tiles::Cut<16, 1, 1>;  // of a long K: x is there once
 
 }  // namespace
 
-#define ENTRY extern "C" __global__ void __launch_bounds__(Usual::kThreads, Usual::B)
+#define ENTRY(P) extern "C" __global__ void __launch_bounds__(P::kThreads, P::B)
 #define IN(T, NAME) const T* __restrict__ NAME
 #define OUT(NAME) float* __restrict__ NAME
 #define FOUR(IT) IT(0), IT(1), IT(2), IT(3)
@@ -27,65 +32,82 @@ using Usual = tiles::Point<8, 2, 2, 0>;
 #define Y_(I) OUT(y##I)
 #define N_(I) int32_t N##I
 
-// x [rows, K], norm [K], w and wi [N, K], scale and bias [N] or null, y [rows, N]; absent matrices have Ni = 0.
-#define ALL_OF(F)                                                                                                                           \
-  /* y = x wᵀ * scale + bias */                                                                                                             \
-  ENTRY linear_rows_##F(IN(int32_t, head), IN(float, x), IN(uint8_t, w), IN(float, scale), IN(float, bias), OUT(y), int32_t N, int32_t K) { \
-    rows::stack<Usual, F, false, false>({head[0], x}, {{w}, {bias}, {y}, {N}, {scale}}, K);                                                 \
-  }                                                                                                                                         \
-  /* y += x wᵀ * scale + bias */                                                                                                            \
-  ENTRY linear_add_rows_##F(IN(int32_t, head), IN(float, x), IN(uint8_t, w), IN(float, scale), IN(float, bias), float* y, int32_t N,        \
-                            int32_t K) {                                                                                                    \
-    rows::stack<Usual, F, false, true>({head[0], x}, {{w}, {bias}, {y}, {N}, {scale}}, K);                                                  \
-  }                                                                                                                                         \
-  /* yi = x wiᵀ * scalei + biasi */                                                                                                         \
-  ENTRY linear_n_rows_##F(IN(int32_t, head), IN(float, x), FOUR(W_), FOUR(SCALE_), FOUR(BIAS_), FOUR(Y_), FOUR(N_), int32_t K) {            \
-    rows::stack<Usual, F, false, false>({head[0], x}, {{w0, w1, w2, w3}, {bias0, bias1, bias2, bias3}, {y0, y1, y2, y3}, {N0, N1, N2, N3},  \
-                                                       {scale0, scale1, scale2, scale3}}, K);                                               \
-  }                                                                                                                                         \
-  /* as linear_n, of rms_norm(x) */                                                                                                         \
-  ENTRY norm_linear_n_rows_##F(IN(int32_t, head), IN(float, x), IN(float, norm), FOUR(W_), FOUR(SCALE_), FOUR(BIAS_), FOUR(Y_), FOUR(N_),   \
-                               int32_t K, float eps, int32_t plus_one) {                                                                    \
-    rows::stack<Usual, F, true, false>({head[0], x, nullptr, norm, eps, plus_one},                                                          \
-                                       {{w0, w1, w2, w3}, {bias0, bias1, bias2, bias3}, {y0, y1, y2, y3}, {N0, N1, N2, N3},                 \
-                                        {scale0, scale1, scale2, scale3}}, K);                                                              \
-  }                                                                                                                                         \
-  /* as norm_linear_n; y0 goes through the causal convolution, conv [N0, 4] and state [slots, 3, N0], and silu */                           \
-  ENTRY norm_linear_conv_rows_##F(IN(int32_t, head), IN(int32_t, row_seq), IN(int32_t, cu_rows), IN(int32_t, state_slot),                   \
-                                  IN(int32_t, fresh), IN(float, x), IN(float, norm), FOUR(W_), FOUR(SCALE_), IN(float, conv), float* state, \
-                                  FOUR(Y_), FOUR(N_), int32_t K, float eps, int32_t plus_one) {                                             \
-    rows::stack<Usual, F, true, false, true>({head[0], x, nullptr, norm, eps, plus_one},                                                    \
-                                             {{w0, w1, w2, w3}, {}, {y0, y1, y2, y3}, {N0, N1, N2, N3}, {scale0, scale1, scale2, scale3}},  \
-                                             K, {conv, state, row_seq, cu_rows, state_slot, fresh});                                        \
-  }                                                                                                                                         \
-  /* as norm_linear_conv, without the norm */                                                                                               \
-  ENTRY linear_conv_rows_##F(IN(int32_t, head), IN(int32_t, row_seq), IN(int32_t, cu_rows), IN(int32_t, state_slot), IN(int32_t, fresh),    \
-                             IN(float, x), FOUR(W_), FOUR(SCALE_), IN(float, conv), float* state, FOUR(Y_), FOUR(N_), int32_t K) {          \
-    rows::stack<Usual, F, false, false, true>({head[0], x},                                                                                 \
-                                              {{w0, w1, w2, w3}, {}, {y0, y1, y2, y3}, {N0, N1, N2, N3}, {scale0, scale1, scale2, scale3}}, \
-                                              K, {conv, state, row_seq, cu_rows, state_slot, fresh});                                       \
-  }                                                                                                                                         \
-  /* y = rms_norm(x[out_rows]) wᵀ * scale + bias: the logits, [outs, N] */                                                                  \
-  ENTRY norm_linear_outs_##F(IN(int32_t, head), IN(float, x), IN(int32_t, out_rows), IN(float, norm), IN(uint8_t, w), IN(float, scale),     \
-                             IN(float, bias), OUT(y), int32_t N, int32_t K, float eps, int32_t plus_one) {                                  \
-    rows::stack<Usual, F, true, false>({head[2], x, out_rows, norm, eps, plus_one}, {{w}, {bias}, {y}, {N}, {scale}}, K);                   \
-  }                                                                                                                                         \
-  GLU_OF(F, silu)                                                                                                                           \
-  GLU_OF(F, gelu_tanh)
+// x [rows, K], norm [K], w and wi [N, K], scale and bias [N] or null, y [rows, N]; absent matrices have Ni = 0. R is Four or Eight, AT 4
+// or 8. Slots of the rings lie before x in shared memory.
+#define ALL_OF(F, R, AT)                                                                                                                       \
+  /* y = x wᵀ * scale + bias */                                                                                                                \
+  ENTRY(Usual<F>) linear_rows_##F##_##AT(IN(int32_t, head), IN(float, x), IN(uint8_t, w), IN(float, scale), IN(float, bias), OUT(y),           \
+                                         int32_t N, int32_t K, int32_t slots) {                                                                \
+    rows::stack<Usual<F>, F, false, false, false, false, R>({head[0], x}, {{w}, {bias}, {y}, {N}, {scale}}, K, {}, kNear, slots);              \
+  }                                                                                                                                            \
+  /* y += x wᵀ * scale + bias; of a long K too */                                                                                              \
+  ENTRY(Usual<F>) linear_add_rows_##F##_##AT(IN(int32_t, head), IN(float, x), IN(uint8_t, w), IN(float, scale), IN(float, bias), float* y,     \
+                                             int32_t N, int32_t K, int32_t slots) {                                                            \
+    rows::stack<Usual<F>, F, false, true, false, false, R>({head[0], x}, {{w}, {bias}, {y}, {N}, {scale}}, K, {}, kNear, slots);               \
+  }                                                                                                                                            \
+  ENTRY(Long<F>) linear_add_rows_long_##F##_##AT(IN(int32_t, head), IN(float, x), IN(uint8_t, w), IN(float, scale), IN(float, bias), float* y, \
+                                                 int32_t N, int32_t K, int32_t slots) {                                                        \
+    rows::stack<Long<F>, F, false, true, false, false, R>({head[0], x}, {{w}, {bias}, {y}, {N}, {scale}}, K, {}, kNear, slots);                \
+  }                                                                                                                                            \
+  /* yi = x wiᵀ * scalei + biasi */                                                                                                            \
+  ENTRY(Usual<F>) linear_n_rows_##F##_##AT(IN(int32_t, head), IN(float, x), FOUR(W_), FOUR(SCALE_), FOUR(BIAS_), FOUR(Y_), FOUR(N_), int32_t K, \
+                                           int32_t slots) {                                                                                    \
+    rows::stack<Usual<F>, F, false, false, false, false, R>({head[0], x}, {{w0, w1, w2, w3}, {bias0, bias1, bias2, bias3}, {y0, y1, y2, y3},   \
+                                                            {N0, N1, N2, N3}, {scale0, scale1, scale2, scale3}}, K, {}, kNear, slots);         \
+  }                                                                                                                                            \
+  /* as linear_n, of rms_norm(x) */                                                                                                            \
+  ENTRY(Usual<F>) norm_linear_n_rows_##F##_##AT(IN(int32_t, head), IN(float, x), IN(float, norm), FOUR(W_), FOUR(SCALE_), FOUR(BIAS_), FOUR(Y_), \
+                                                FOUR(N_), int32_t K, float eps, int32_t plus_one, int32_t slots) {                             \
+    rows::stack<Usual<F>, F, true, false, false, false, R>({head[0], x, nullptr, norm, eps, plus_one},                                         \
+                                                           {{w0, w1, w2, w3}, {bias0, bias1, bias2, bias3}, {y0, y1, y2, y3}, {N0, N1, N2, N3}, \
+                                                            {scale0, scale1, scale2, scale3}}, K, {}, 0, slots);                               \
+  }                                                                                                                                            \
+  /* as norm_linear_n; y0 goes through the causal convolution, conv [N0, 4] and state [slots, 3, N0], and silu */                              \
+  ENTRY(Usual<F>) norm_linear_conv_rows_##F##_##AT(IN(int32_t, head), IN(int32_t, row_seq), IN(int32_t, cu_rows), IN(int32_t, state_slot),     \
+                                                   IN(int32_t, fresh), IN(float, x), IN(float, norm), FOUR(W_), FOUR(SCALE_), IN(float, conv), \
+                                                   float* state, FOUR(Y_), FOUR(N_), int32_t K, float eps, int32_t plus_one, int32_t slots) {  \
+    rows::stack<Usual<F>, F, true, false, true, false, R>({head[0], x, nullptr, norm, eps, plus_one},                                          \
+                                                          {{w0, w1, w2, w3}, {}, {y0, y1, y2, y3}, {N0, N1, N2, N3},                           \
+                                                           {scale0, scale1, scale2, scale3}},                                                  \
+                                                          K, {conv, state, row_seq, cu_rows, state_slot, fresh}, 0, slots);                    \
+  }                                                                                                                                            \
+  /* as norm_linear_conv, without the norm */                                                                                                  \
+  ENTRY(Usual<F>) linear_conv_rows_##F##_##AT(IN(int32_t, head), IN(int32_t, row_seq), IN(int32_t, cu_rows), IN(int32_t, state_slot),          \
+                                              IN(int32_t, fresh), IN(float, x), FOUR(W_), FOUR(SCALE_), IN(float, conv), float* state,         \
+                                              FOUR(Y_), FOUR(N_), int32_t K, int32_t slots) {                                                  \
+    rows::stack<Usual<F>, F, false, false, true, false, R>({head[0], x},                                                                       \
+                                                           {{w0, w1, w2, w3}, {}, {y0, y1, y2, y3}, {N0, N1, N2, N3},                          \
+                                                            {scale0, scale1, scale2, scale3}},                                                 \
+                                                           K, {conv, state, row_seq, cu_rows, state_slot, fresh}, kNear, slots);               \
+  }                                                                                                                                            \
+  /* y = rms_norm(x[out_rows]) wᵀ * scale + bias: the logits, [outs, N] */                                                                     \
+  ENTRY(Usual<F>) norm_linear_outs_##F##_##AT(IN(int32_t, head), IN(float, x), IN(int32_t, out_rows), IN(float, norm), IN(uint8_t, w),         \
+                                              IN(float, scale), IN(float, bias), OUT(y), int32_t N, int32_t K, float eps, int32_t plus_one,    \
+                                              int32_t slots) {                                                                                 \
+    rows::stack<Usual<F>, F, true, false, false, false, R>({head[2], x, out_rows, norm, eps, plus_one}, {{w}, {bias}, {y}, {N}, {scale}}, K,   \
+                                                           {}, 0, slots);                                                                      \
+  }                                                                                                                                            \
+  GLU_OF(F, R, AT, silu)                                                                                                                       \
+  GLU_OF(F, R, AT, gelu_tanh)
 
-#define GLU_OF(F, ACT)                                                                                                                     \
-  /* y = act(x wgᵀ * sg) * (x wuᵀ * su) */                                                                                                 \
-  ENTRY linear_glu_rows_##F##_##ACT(IN(int32_t, head), IN(float, x), IN(uint8_t, wg), IN(uint8_t, wu), IN(float, sg), IN(float, su),       \
-                                    OUT(y), int32_t N, int32_t K) {                                                                        \
-    rows::gate_up<Usual, F, false, act::ACT>({head[0], x}, wg, wu, y, N, K, sg, su);                                                       \
-  }                                                                                                                                        \
-  /* as linear_glu, of rms_norm(x) */                                                                                                      \
-  ENTRY norm_linear_glu_rows_##F##_##ACT(IN(int32_t, head), IN(float, x), IN(float, norm), IN(uint8_t, wg), IN(uint8_t, wu),               \
-                                         IN(float, sg), IN(float, su), OUT(y), int32_t N, int32_t K, float eps, int32_t plus_one) {        \
-    rows::gate_up<Usual, F, true, act::ACT>({head[0], x, nullptr, norm, eps, plus_one}, wg, wu, y, N, K, sg, su);                          \
+#define GLU_OF(F, R, AT, ACT)                                                                                                                  \
+  /* y = act(x wgᵀ * sg) * (x wuᵀ * su) */                                                                                                     \
+  ENTRY(Usual<F>) linear_glu_rows_##F##_##ACT##_##AT(IN(int32_t, head), IN(float, x), IN(uint8_t, wg), IN(uint8_t, wu), IN(float, sg),         \
+                                                     IN(float, su), OUT(y), int32_t N, int32_t K, int32_t slots) {                             \
+    rows::gate_up<Usual<F>, F, false, act::ACT, R>({head[0], x}, wg, wu, y, N, K, sg, su, kNear, slots);                                       \
+  }                                                                                                                                            \
+  /* as linear_glu, of rms_norm(x) */                                                                                                          \
+  ENTRY(Usual<F>) norm_linear_glu_rows_##F##_##ACT##_##AT(IN(int32_t, head), IN(float, x), IN(float, norm), IN(uint8_t, wg), IN(uint8_t, wu),  \
+                                                          IN(float, sg), IN(float, su), OUT(y), int32_t N, int32_t K, float eps,               \
+                                                          int32_t plus_one, int32_t slots) {                                                   \
+    rows::gate_up<Usual<F>, F, true, act::ACT, R>({head[0], x, nullptr, norm, eps, plus_one}, wg, wu, y, N, K, sg, su, 0, slots);              \
   }
 
-ALL_OF(e4m3)
-ALL_OF(e4m3_b128)
-ALL_OF(nvfp4)
-ALL_OF(mxfp4)
+#define BOTH_OF(F)              \
+  ALL_OF(F, rows::Rows::Four, 4) \
+  ALL_OF(F, rows::Rows::Eight, 8)
+
+BOTH_OF(e4m3)
+BOTH_OF(e4m3_b128)
+BOTH_OF(nvfp4)
+BOTH_OF(mxfp4)
