@@ -70,15 +70,16 @@ func TestHopperAttendsInTiles(t *testing.T) {
 			limits  plan.Limits
 			compute string
 			kv      tensor.DType
-			tiles   bool
+			kernel  string
 		}{
-			{plan.Limits{Rows: 64, Seqs: 1, Outs: 1, PageSize: 16, Pages: 64}, Declared, tensor.BF16, true},
-			{plan.Limits{Rows: 2048, Seqs: 1024, Outs: 1024, PageSize: 32, Pages: 64}, Declared, tensor.BF16, true},
-			{plan.Limits{Rows: 32, Seqs: 1, Outs: 1, PageSize: 16, Pages: 64}, Declared, tensor.BF16, false},
-			{plan.Limits{Rows: 2048, Seqs: 2048, Outs: 1, PageSize: 16, Pages: 64}, Declared, tensor.BF16, false},
-			{plan.Limits{Rows: 64, Seqs: 1, Outs: 1, PageSize: 8, Pages: 64}, Declared, tensor.BF16, false},
-			{plan.Limits{Rows: 64, Seqs: 1, Outs: 1, PageSize: 16, Pages: 64}, Declared, tensor.F16, false},
-			{plan.Limits{Rows: 64, Seqs: 1, Outs: 1, PageSize: 16, Pages: 64}, Float32, tensor.BF16, false},
+			{plan.Limits{Rows: 64, Seqs: 1, Outs: 1, PageSize: 16, Pages: 64}, Declared, tensor.BF16, "attention_half_tiles"},
+			{plan.Limits{Rows: 2048, Seqs: 1024, Outs: 1024, PageSize: 32, Pages: 64}, Declared, tensor.BF16, "attention_tiles"},
+			{plan.Limits{Rows: 8, Seqs: 1, Outs: 1, PageSize: 8, Pages: 64}, Declared, tensor.BF16, "attention"},
+			{plan.Limits{Rows: 9, Seqs: 9, Outs: 9, PageSize: 16, Pages: 64}, Declared, tensor.BF16, "attention_half_tiles"},
+			{plan.Limits{Rows: 2048, Seqs: 2048, Outs: 1, PageSize: 16, Pages: 64}, Declared, tensor.BF16, "attention"},
+			{plan.Limits{Rows: 64, Seqs: 1, Outs: 1, PageSize: 8, Pages: 64}, Declared, tensor.BF16, "attention"},
+			{plan.Limits{Rows: 64, Seqs: 1, Outs: 1, PageSize: 16, Pages: 64}, Declared, tensor.F16, "attention"},
+			{plan.Limits{Rows: 64, Seqs: 1, Outs: 1, PageSize: 16, Pages: 64}, Float32, tensor.BF16, "attention"},
 		} {
 			p, err := in.Lower(lib(t), in.SyntheticCatalog(tensor.BF16), Options{Class: "hopper", Compute: c.compute, KV: c.kv, Limits: c.limits})
 			if err != nil {
@@ -88,12 +89,11 @@ func TestHopperAttendsInTiles(t *testing.T) {
 			for _, l := range p.Launches {
 				count[l.Kernel]++
 			}
-			if chunks := count["delta_mix_chunks"]; (chunks > 0) != (layers == 10 && c.compute == Declared) || chunks > 0 && chunks != 30 {
+			if chunks := count["delta_mix_chunks"]; (chunks > 0) != (layers == 10 && c.limits.Rows >= 32 && c.compute == Declared) || chunks > 0 && chunks != 30 {
 				t.Errorf("%s, %+v: %d launches of delta_mix_chunks", config, c, chunks)
 			}
-			want := map[bool]string{true: "attention_tiles", false: "attention"}[c.tiles]
-			if count[want] != layers || count["attention_tiles"]+count["attention"] != layers {
-				t.Errorf("%s, %+v: %d launches of attention_tiles, %d of attention", config, c, count["attention_tiles"], count["attention"])
+			if count[c.kernel] != layers || count["attention_half_tiles"]+count["attention_tiles"]+count["attention"] != layers {
+				t.Errorf("%s, %+v: %v", config, c, count)
 			}
 		}
 	}

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Checks and times Hopper's attention of many rows. Needs a GPU.
 //
-//	prefill_attention [check] [time]
+//	prefill_attention [check] [time] [short]
 
 #include "../../kernels/hopper/common/attention/prefill.cu"
 #include "prefill.cuh"
@@ -109,14 +109,14 @@ struct Step {
   }
   double scale() const { return 1.7 / std::sqrt(double(a.hd)); }  // keys have a deviation of 0.58: scores of about 1
 
-  void run() const {
+  void run(int groups) const {
     const auto go = [&](auto kernel, size_t shared) {
-      rig::launch(kernel, rig::Config{dim3(rig::sms), kThreads, shared}, head, q, sinks, km, vm, positions, cu, table, y, a.heads, a.kv, float(scale()),
-                  a.window, a.softcap, a.page, pages);
+      rig::launch(kernel, rig::Config{dim3(rig::sms), 128 + 128 * groups, shared}, head, q, sinks, km, vm, positions, cu, table, y, a.heads, a.kv,
+                  float(scale()), a.window, a.softcap, a.page, pages);
     };
-    if (a.hd == 64) go(attention_prefill_64, kSharedBytes<64>);
-    if (a.hd == 128) go(attention_prefill_128, kSharedBytes<128>);
-    if (a.hd == 256) go(attention_prefill_256, kSharedBytes<256>);
+    if (a.hd == 64) groups == 1 ? go(attention_prefill_64_1, kSharedBytes<64, 1>) : go(attention_prefill_64_2, kSharedBytes<64, 2>);
+    if (a.hd == 128) groups == 1 ? go(attention_prefill_128_1, kSharedBytes<128, 1>) : go(attention_prefill_128_2, kSharedBytes<128, 2>);
+    if (a.hd == 256) groups == 1 ? go(attention_prefill_256_1, kSharedBytes<256, 1>) : go(attention_prefill_256_2, kSharedBytes<256, 2>);
   }
 };
 
@@ -129,15 +129,15 @@ void check(const char* what, const Shape& a, std::vector<int> chunks, std::vecto
   OK(cudaGetLastError());
   const size_t n = size_t(s.rows + extra) * a.heads * a.hd;
   std::vector<float> first;
-  for (int again : {0, 1}) {
+  for (int again = 0; again < 4; again++) {  // each number of groups twice: all have the same bits
     OK(cudaMemsetAsync(s.y, 0xff, n * 4, rig::stream));
-    s.run();
+    s.run(2 - again % 2);
     OK(cudaStreamSynchronize(rig::stream));
     char name[128];
     snprintf(name, sizeof name, "%s %d/%d x %d rows %d of %d", what, a.heads, a.kv, a.hd, s.rows, s.seqs);
     prefill::hold(name, s.y, ref, s.rows, s.rows + extra, a.heads * a.hd, 3e-3);
     if (!again) first = rig::download(s.y, n);
-    else if (memcmp(first.data(), rig::download(s.y, n).data(), n * 4)) printf("check %s: other bits the second time  FAILED\n", name), rig::failures++;
+    else if (memcmp(first.data(), rig::download(s.y, n).data(), n * 4)) printf("check %s: other bits again  FAILED\n", name), rig::failures++;
   }
   rig::release();
 }
@@ -159,13 +159,24 @@ void all_checks() {
   check("group 1", {3, 3, 64, 33}, {500}, {10});
 }
 
-void time(const char* what, const Shape& a, std::vector<int> chunks, std::vector<int> contexts) {
+void time(const char* what, const Shape& a, std::vector<int> chunks, std::vector<int> contexts, int launches = 2) {
   Step s(a, chunks, contexts, 0);
-  const double us = rig::time_graph(2, [&](int) { s.run(); }, 9);
-  printf("time  %-14s %2d/%d x %3d rows %5d of %2d, context %5d: %9.1f us %6.1f TFLOP/s, %4.1f%% of 780\n", what, a.heads, a.kv, a.hd, s.rows, s.seqs, s.most,
-         us, s.flops / us * 1e-6, s.flops / us * 1e-6 / 7.8);
+  printf("time  %-14s %2d/%d x %3d rows %5d of %2d, context %5d:", what, a.heads, a.kv, a.hd, s.rows, s.seqs, s.most);
+  for (int groups : {2, 1}) {
+    const double us = rig::time_graph(launches, [&](int) { s.run(groups); }, 9);
+    printf("  %d groups %9.2f us %6.1f TFLOP/s, %4.1f%% of 780", groups, us, s.flops / us * 1e-6, s.flops / us * 1e-6 / 7.8);
+  }
+  printf("\n");
   fflush(stdout);
   rig::release();
+}
+
+void short_times() {
+  for (int n : {16, 32, 64, 128, 256, 512, 1024, 2048}) time("qwen3.5", {16, 2, 256}, {n}, {0}, 64);
+  for (int n : {32, 128, 512, 1024}) time("llama", {32, 8, 128}, {n}, {0}, 64);
+  for (int n : {32, 128, 512}) time("gpt-oss", {64, 8, 64}, {n}, {0}, 64);
+  for (int n : {16, 64, 128}) time("llama decode", {32, 8, 128}, std::vector<int>(n, 1), std::vector<int>(n, 1000), 16);
+  for (int n : {16, 64, 128}) time("qwen3.5 decode", {16, 2, 256}, std::vector<int>(n, 1), std::vector<int>(n, 1000), 16);
 }
 
 void all_times() {
@@ -194,11 +205,12 @@ int main(int argc, char** argv) {
   OK(cudaGetDeviceProperties(&prop, 0));
   OK(cudaStreamCreate(&rig::stream));
   rig::sms = prop.multiProcessorCount;
-  bool checks = argc < 2, times = argc < 2;
-  for (int i = 1; i < argc; i++) checks |= !strcmp(argv[i], "check"), times |= !strcmp(argv[i], "time");
+  bool checks = argc < 2, times = argc < 2, shorts = argc < 2;
+  for (int i = 1; i < argc; i++) checks |= !strcmp(argv[i], "check"), times |= !strcmp(argv[i], "time"), shorts |= !strcmp(argv[i], "short");
   printf("%s, %d multiprocessors\n", prop.name, rig::sms);
   if (checks) all_checks();
   if (times) all_times();
+  if (shorts) short_times();
   printf("%d failures\n", rig::failures);
   return rig::failures != 0;
 }

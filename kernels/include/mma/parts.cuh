@@ -15,6 +15,22 @@ __device__ __forceinline__ T pick(const T (&p)[N], int i) {
   return v;
 }
 
+// put_four writes, or adds, four neighbours, of which cols exist.
+template <bool Add>
+__device__ __forceinline__ void put_four(float* y, float4 v, int cols, bool aligned) {
+  if (aligned && cols >= 4) {
+    if (Add)
+      ptx::add_to(y, v);
+    else
+      *reinterpret_cast<float4*>(y) = v;
+    return;
+  }
+  const float s[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+  for (int i = 0; i < 4; i++)
+    if (i < cols) y[i] = Add ? y[i] + s[i] : s[i];
+}
+
 template <int N, int Cols>
 struct Parts {
   const ptx::tensor_map* w[N];  // [n, K]

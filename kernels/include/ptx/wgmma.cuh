@@ -87,6 +87,17 @@ __device__ __forceinline__ void wgmma_bf16(float (&c)[64], uint64_t a, uint64_t 
       : METRALE_C32(0), METRALE_C32(32)
       : "l"(a), "l"(b), "r"(int(add)), "n"(TransA), "n"(TransB));
 }
+__device__ __forceinline__ void wgmma_bf16(float (&c)[48], uint64_t a, uint64_t b, bool add) {
+  asm volatile(
+      "{\n"
+      ".reg .pred add;\n"
+      "setp.ne.b32 add, %50, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n96k16.f32.bf16.bf16 {" METRALE_TEN() METRALE_TEN(1) METRALE_TEN(2) METRALE_TEN(3)
+      "%40,%41,%42,%43,%44,%45,%46,%47}, %48, %49, add, 1, 1, 0, 0;\n"
+      "}"
+      : METRALE_C32(0), METRALE_C8(32), METRALE_C8(40)
+      : "l"(a), "l"(b), "r"(int(add)));
+}
 template <int TransA = 0, int TransB = 0>
 __device__ __forceinline__ void wgmma_bf16(float (&c)[32], uint64_t a, uint64_t b, bool add) {
   asm volatile(

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Family attention, many rows: causal grouped-query attention over bf16 pages.
 //
-// A tile is some rows of one sequence, times the query heads of one KV head: 128 queries, the heads of a row together. Blocks stay,
-// and take one (tile, KV head) after the other, those with the longest contexts first:
+// A tile is some rows of one sequence, times the query heads of one KV head: 64 queries for each of Groups warpgroups, the heads of a
+// row together. Blocks stay, and take one (tile, KV head) after the other, those with the longest contexts first:
 //
 //	warpgroup 0       its first warp copies K and V by page, kKeys at a time, as far ahead as the rings are long
-//	warpgroups 1, 2   64 queries each: scores by wgmma, online softmax in registers, weights times V by wgmma
+//	warpgroups 1 …    64 queries each: scores by wgmma, online softmax in registers, weights times V by wgmma
+//
+// With one group there are twice as many tiles: for steps of fewer tiles than multiprocessors. What a block reads of the step block for
+// its first tile, it reads before it waits for the predecessor.
 //
 //	q [64, head_dim] of each group    k v  rings of [keys, head_dim]     all in blocks of 64 columns: rows of 128 bytes, swizzled
 //
@@ -23,24 +26,27 @@
 
 namespace {
 
-constexpr int kTile = 128, kThreads = 384, kStages = 2, kMaxSeqs = 1024, kPage = 16, kNone = -1, kOutside = -kPage;
+constexpr int kStages = 2, kMaxSeqs = 1024, kPage = 16, kNone = -1, kOutside = -kPage;
 constexpr float kLog2e = 1.4426950408889634f;
 
 template <int HD>
 constexpr int kKeys = HD == 256 ? 64 : 128;
 
-template <int HD>
+template <int Groups>
+constexpr int kThreads = 128 + 128 * Groups;
+
+template <int HD, int Groups>
 struct Shared {
   struct Tile {
     uint16_t block[HD / 64][kKeys<HD> * 64];
   };
-  uint16_t q[2][HD / 64][64 * 64];
+  uint16_t q[Groups][HD / 64][64 * 64];
   Tile k[kStages], v[kStages];
   uint64_t k_full[kStages], k_empty[kStages], v_full[kStages], v_empty[kStages];
   int32_t first[kMaxSeqs + 1];  // of a sequence's tiles; the last one is how many there are
 };
-template <int HD>
-constexpr int kSharedBytes = sizeof(Shared<HD>) + 1024;  // rows are swizzled by address
+template <int HD, int Groups>
+constexpr int kSharedBytes = sizeof(Shared<HD, Groups>) + 1024;  // rows are swizzled by address
 
 struct Args {
   const int32_t* head;  // rows, seqs, …
@@ -67,8 +73,8 @@ struct Walk {
   const int32_t* first;
   int seqs, per, tiles, round = 0;  // rows of a tile
 
-  __device__ __forceinline__ Walk(const Args& a, const int32_t* first)
-      : a(a), first(first), seqs(a.head[1]), per(kTile / (a.heads / a.kv_heads)), tiles(first[seqs]) {}
+  __device__ __forceinline__ Walk(const Args& a, const int32_t* first, int queries)
+      : a(a), first(first), seqs(a.head[1]), per(queries / (a.heads / a.kv_heads)), tiles(first[seqs]) {}
 
   __device__ __forceinline__ bool next(Item& t, int keys) {
     const int n = gridDim.x, i = round * n + (round & 1 ? n - 1 - int(blockIdx.x) : int(blockIdx.x));
@@ -101,11 +107,11 @@ struct Turn {
 
 // copy brings all keys and values of this block's items, by one warp: a lane has a page's 64 columns. Pages that no row sees may be
 // gone: zeros stand for them, as for all that lies outside a tensor map.
-template <int HD>
-__device__ __forceinline__ void copy(Shared<HD>& s, const Args& a, const ptx::tensor_map& k, const ptx::tensor_map& v) {
+template <int HD, int Groups>
+__device__ __forceinline__ void copy(Shared<HD, Groups>& s, const Args& a, const ptx::tensor_map& k, const ptx::tensor_map& v) {
   constexpr int Keys = kKeys<HD>, Pages = Keys / kPage;
   const int lane = threadIdx.x % 32, page = lane % Pages, block = lane / Pages;
-  Walk walk(a, s.first);
+  Walk walk(a, s.first, 64 * Groups);
   Item t;
   int at = 0, slot = kNone, bytes = 0, column = 0;  // of the last tile of keys, whose values follow one later
   const auto values = [&](Turn turn) {
@@ -125,6 +131,7 @@ __device__ __forceinline__ void copy(Shared<HD>& s, const Args& a, const ptx::te
       const Turn turn{at};
       uint64_t* full = &s.k_full[turn.stage()];
       const int have = min(Pages, (t.hi - start) / kPage + 1) * kPage * HD * 2, col = t.kv * HD + block * 64;
+      if (at == 0) ptx::wait_for_predecessor();
       ptx::mbarrier_wait(&s.k_empty[turn.stage()], turn.empty());
       if (lane == 0) ptx::mbarrier_expect(full, have);
       __syncwarp();
@@ -164,15 +171,15 @@ __device__ __forceinline__ void softmax(float (&s)[N], float c, float (&top)[2],
 }
 
 // attend runs the items of this block for 64 queries.
-template <int HD>
-__device__ __forceinline__ void attend(Shared<HD>& s, const Args& a) {
+template <int HD, int Groups>
+__device__ __forceinline__ void attend(Shared<HD, Groups>& s, const Args& a) {
   constexpr int Keys = kKeys<HD>, Chunks = HD / 8, Rows = 32 / Chunks;  // 16 bytes of q; rows that a warp loads at a time
   const int group = threadIdx.x / 128 - 1, thread = threadIdx.x % 128, warp = thread / 32, lane = thread % 32, g = lane / 4, t4 = lane % 4;
   const int share = a.heads / a.kv_heads;
   const bool capped = a.softcap > 0;
   const float c = capped ? kLog2e : a.scale * kLog2e;
   const uint64_t q = ptx::wgmma_operand(ptx::shared_address(s.q[group]));
-  Walk walk(a, s.first);
+  Walk walk(a, s.first, 64 * Groups);
   Item t;
   int at = 0;
 
@@ -198,6 +205,13 @@ __device__ __forceinline__ void attend(Shared<HD>& s, const Args& a) {
   };
 
   while (walk.next(t, Keys)) {
+    int position[2];  // of this lane's two queries; -1 none
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+      const int row = (group * 64 + warp * 16 + g + 8 * r) / share;
+      position[r] = row < t.rows ? ptx::load_early(a.positions + t.row + row) : -1;
+    }
+    ptx::wait_for_predecessor();
     // Queries, rounded to bf16; what is no query is 0.
     ptx::named_barrier(1 + group, 128);  // the last ones are read
 #pragma unroll
@@ -214,13 +228,7 @@ __device__ __forceinline__ void attend(Shared<HD>& s, const Args& a) {
     ptx::fence_shared_for_async();
     ptx::named_barrier(1 + group, 128);
 
-    int position[2];  // of this lane's two queries; -1 none
     float top[2] = {-INFINITY, -INFINITY}, sum[2] = {0, 0}, keep[2];
-#pragma unroll
-    for (int r = 0; r < 2; r++) {
-      const int row = (group * 64 + warp * 16 + g + 8 * r) / share;
-      position[r] = row < t.rows ? a.positions[t.row + row] : -1;
-    }
 #pragma unroll
     for (int i = 0; i < HD / 2; i++) o[i] = 0;
     const auto weigh = [&](int start) {
@@ -306,21 +314,24 @@ __device__ __forceinline__ void attend(Shared<HD>& s, const Args& a) {
   }
 }
 
-template <int HD>
+template <int HD, int Groups>
 __device__ __forceinline__ void run(const Args& a, const ptx::tensor_map& k, const ptx::tensor_map& v) {
   extern __shared__ unsigned char raw[];
-  auto& s = *reinterpret_cast<Shared<HD>*>(raw + (-ptx::shared_address(raw) & 1023));
+  auto& s = *reinterpret_cast<Shared<HD, Groups>*>(raw + (-ptx::shared_address(raw) & 1023));
+  ptx::start_successor();
   if (threadIdx.x == 0) {
+    ptx::prefetch_map(&k);
+    ptx::prefetch_map(&v);
     for (int i = 0; i < kStages; i++) {
       ptx::mbarrier_init(&s.k_full[i], 1);
       ptx::mbarrier_init(&s.v_full[i], 1);
-      ptx::mbarrier_init(&s.k_empty[i], 8);
-      ptx::mbarrier_init(&s.v_empty[i], 8);
+      ptx::mbarrier_init(&s.k_empty[i], 4 * Groups);
+      ptx::mbarrier_init(&s.v_empty[i], 4 * Groups);
     }
     ptx::mbarrier_publish();
   }
   if (threadIdx.x < 32) {
-    const int lane = threadIdx.x, seqs = a.head[1], per = kTile / (a.heads / a.kv_heads);
+    const int lane = threadIdx.x, seqs = a.head[1], per = 64 * Groups / (a.heads / a.kv_heads);
     int before = 0;
     for (int i = lane; i - lane < seqs; i += 32) {
       const int mine = i < seqs ? (a.cu_rows[i + 1] - a.cu_rows[i] + per - 1) / per : 0;
@@ -336,23 +347,22 @@ __device__ __forceinline__ void run(const Args& a, const ptx::tensor_map& k, con
     if (lane == 0) s.first[seqs] = before;
   }
   __syncthreads();
-  ptx::start_successor();
-  ptx::wait_for_predecessor();
   if (threadIdx.x < 128) {
-    ptx::keep_registers<40>();
-    if (threadIdx.x < 32) copy<HD>(s, a, k, v);
+    if (Groups > 1) ptx::keep_registers<40>();
+    if (threadIdx.x < 32) copy(s, a, k, v);
   } else {
-    ptx::take_registers<232>();
-    attend<HD>(s, a);
+    if (Groups > 1) ptx::take_registers<232>();
+    attend(s, a);
   }
+  ptx::wait_for_predecessor();
 }
 
 }  // namespace
 
-// Grid: any, best one block a multiprocessor; 384 threads; kSharedBytes. At most 1024 sequences, groups of at most 128 heads, pages of a
+// Grid: any, best one block a multiprocessor; kThreads; kSharedBytes. At most 1024 sequences, groups of at most GROUPS·64 heads, pages of a
 // multiple of 16 tokens.
-#define ATTENTION(HD)                                                                                                            \
-  extern "C" __global__ void __launch_bounds__(kThreads, 1) attention_prefill_##HD(                                              \
+#define ATTENTION(HD, GROUPS)                                                                                                    \
+  extern "C" __global__ void __launch_bounds__(kThreads<GROUPS>, 1) attention_prefill_##HD##_##GROUPS(                           \
       const int32_t* __restrict__ head,                     /* rows, seqs, … of this step */                                     \
       const float* __restrict__ q,                          /* [rows, heads*HD] */                                               \
       const float* __restrict__ sinks,                      /* [heads], or null */                                               \
@@ -363,9 +373,13 @@ __device__ __forceinline__ void run(const Args& a, const ptx::tensor_map& k, con
       const int32_t* __restrict__ block_table,              /* [seqs, pages] */                                                  \
       float* __restrict__ y,                                /* [rows, heads*HD] */                                               \
       int32_t heads, int32_t kv_heads, float scale, int32_t window, float softcap, int32_t page_size, int32_t pages) {           \
-    run<HD>({head, q, sinks, positions, cu_rows, block_table, y, heads, kv_heads, scale, window, softcap, page_size, pages}, k, v); \
+    const Args a = {head, q, sinks, positions, cu_rows, block_table, y, heads, kv_heads, scale, window, softcap, page_size, pages}; \
+    run<HD, GROUPS>(a, k, v);                                                                                                    \
   }
 
-ATTENTION(64)
-ATTENTION(128)
-ATTENTION(256)
+ATTENTION(64, 1)
+ATTENTION(128, 1)
+ATTENTION(256, 1)
+ATTENTION(64, 2)
+ATTENTION(128, 2)
+ATTENTION(256, 2)

@@ -11,22 +11,6 @@
 
 namespace {
 
-// put_four writes, or adds, four neighbours, of which cols exist.
-template <bool Add>
-__device__ __forceinline__ void put_four(float* y, float4 v, int cols, bool aligned) {
-  if (aligned && cols >= 4) {
-    if (Add)
-      ptx::add_to(y, v);
-    else
-      *reinterpret_cast<float4*>(y) = v;
-    return;
-  }
-  const float s[4] = {v.x, v.y, v.z, v.w};
-#pragma unroll
-  for (int i = 0; i < 4; i++)
-    if (i < cols) y[i] = Add ? y[i] + s[i] : s[i];
-}
-
 // Stored writes y = x wᵀ + bias, or adds that to y, for Parts matrices of one x.
 template <int Parts, bool Add>
 struct Stored {
@@ -47,7 +31,7 @@ struct Stored {
       if (n + 2 < N) v.z += b[n + 2];
       if (n + 3 < N) v.w += b[n + 3];
     }
-    put_four<Add>(parts::pick(p.y, at) + int64_t(row) * N + n, v, N - n, N % 4 == 0);
+    parts::put_four<Add>(parts::pick(p.y, at) + int64_t(row) * N + n, v, N - n, N % 4 == 0);
   }
 };
 
@@ -70,7 +54,7 @@ struct Gated {
     if (lane >= kHalf / 4 || n >= N) return;
     const float4 g = sum(lane), u = sum(lane + kHalf / 4);
     const float4 v = {Glu::of(g.x, u.x, limit), Glu::of(g.y, u.y, limit), Glu::of(g.z, u.z, limit), Glu::of(g.w, u.w, limit)};
-    put_four<false>(y + int64_t(row) * N + n, v, N - n, N % 4 == 0);
+    parts::put_four<false>(y + int64_t(row) * N + n, v, N - n, N % 4 == 0);
   }
 };
 

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Family linear, 9 to some hundred rows, bf16 weights as stored, small matrices: linear, linear_add in one launch.
+//
+// Algorithm, order of sums, grid: mma/split.cuh. K must divide by 8, N may be any.
+
+#include "../../../include/mma/parts.cuh"
+#include "../../../include/mma/split.cuh"
+
+namespace {
+
+// Stored writes y = x wᵀ + bias, or adds that to y, for Parts matrices of one x.
+template <int Parts, int Groups, bool Add>
+struct Stored {
+  static constexpr int kTile = Groups * 64, kQuads = kTile / 4;
+  parts::Parts<Parts, kTile> p;
+
+  __device__ __forceinline__ void copy(void* dst, int tile, int k, uint64_t* full) const {
+    const int at = p.find(tile);
+    ptx::tensor_copy(dst, parts::pick(p.w, at), k, tile * kTile, full);
+  }
+  template <class Sum>
+  __device__ __forceinline__ void put(const Sum& sum, int tile, int row, int quad) const {
+    const int at = p.find(tile), N = parts::pick(p.n, at), n = tile * kTile + 4 * quad;
+    if (n >= N) return;
+    float4 v = sum(quad);
+    if (const float* b = parts::pick(p.bias, at)) {
+      v.x += b[n];
+      if (n + 1 < N) v.y += b[n + 1];
+      if (n + 2 < N) v.z += b[n + 2];
+      if (n + 3 < N) v.w += b[n + 3];
+    }
+    parts::put_four<Add>(parts::pick(p.y, at) + int64_t(row) * N + n, v, N - n, N % 4 == 0);
+  }
+};
+
+}  // namespace
+
+#ifndef SPLIT_NO_ENTRIES
+#define MAP const __grid_constant__ ptx::tensor_map
+
+#define ENTRY(NAME) extern "C" __global__ void __launch_bounds__(split::kThreads, 2) NAME
+
+#define LINEAR(NAME, COLS, GROUPS, BLOCKS, ADD)                                                               \
+  ENTRY(NAME##_##COLS##_##GROUPS##_##BLOCKS)                                                                  \
+  (const int32_t* __restrict__ count, /* [1] rows of this step */                                             \
+   const float* __restrict__ x,       /* [rows, K] */                                                         \
+   MAP w,                             /* [N, K] bf16, boxes of GROUPS·64 × 64 */                              \
+   const float* __restrict__ bias,    /* [N], or null */                                                      \
+   float* __restrict__ y,             /* [rows, N] */                                                         \
+   int32_t N, int32_t K) {                                                                                    \
+    split::multiply<COLS, GROUPS, BLOCKS>(x, Stored<1, GROUPS, ADD>{{{&w}, {bias}, {y}, {N}}}, count, K);     \
+  }
+
+#define OF_COLS(COLS, GROUPS, BLOCKS)                       \
+  LINEAR(linear_split, COLS, GROUPS, BLOCKS, false)         \
+  LINEAR(linear_add_split, COLS, GROUPS, BLOCKS, true)
+
+#define OF_BLOCKS(GROUPS, BLOCKS) \
+  OF_COLS(16, GROUPS, BLOCKS)     \
+  OF_COLS(32, GROUPS, BLOCKS)     \
+  OF_COLS(64, GROUPS, BLOCKS)     \
+  OF_COLS(96, GROUPS, BLOCKS)     \
+  OF_COLS(128, GROUPS, BLOCKS)
+
+OF_BLOCKS(1, 4)
+OF_BLOCKS(1, 8)
+#endif
