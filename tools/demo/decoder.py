@@ -123,7 +123,7 @@ def damp(logits, columns, out, count, vocab, limit, penalty, N: tl.constexpr):
 
 
 @triton.jit
-def draw(logits, heat, names, clock, out, count, last, pos, done, base, vocab, limit, T, end, floor, BLOCK: tl.constexpr):
+def draw(logits, heat, names, clock, out, count, cap, last, pos, done, base, vocab, limit, T, end, floor, BLOCK: tl.constexpr):
     """A slot: draws a token by min-p (log of the share: floor) and Gumbel's maximum, greedy at heat 0, and moves the slot on. A slot that is done stays."""
     row = tl.program_id(0)
     x0, h, i = logits + row.to(tl.int64) * vocab, tl.load(heat + row), tl.arange(0, BLOCK)
@@ -141,7 +141,7 @@ def draw(logits, heat, names, clock, out, count, last, pos, done, base, vocab, l
             best = tl.maximum(best, v)
     token, n, p = tl.load(names + which), tl.load(count + row), tl.load(pos + row)
     if tl.load(done + row) == 0:
-        over = (token == end) | (n + 1 >= limit) | (p + 2 >= T)
+        over = (token == end) | (n + 1 >= tl.load(cap + row)) | (p + 2 >= T)
         tl.store(out + row * limit + n, token)
         tl.store(count + row, n + 1)
         tl.store(last + row, token)
@@ -156,7 +156,7 @@ class Decoder:
     among them).
 
     State per slot, int32: home and base (its prefix's slot and length), last and pos (the next row), count and out [slots, limit] (the answer so far, with end),
-    done; float32: heat (temperature)."""
+    cap (its most tokens), done; float32: heat (temperature)."""
 
     def __init__(self, w, meta, slots, length, limit, prefixes, end, allowed=None, min_p=0.1, penalty=1.0, device='cuda', dtype=torch.bfloat16, attend_shape=(64, 4)):
         self.meta, self.slots, self.length, self.limit, self.end, self.device, self.dtype = meta, slots, length, limit, end, device, dtype
@@ -176,7 +176,7 @@ class Decoder:
         cache = (self.layers, slots + 1 + len(prefixes), self.hk, length, 64)
         self.k, self.v = torch.zeros(cache, device=device, dtype=dtype), torch.zeros(cache, device=device, dtype=dtype)
         zeros = lambda *n: torch.zeros(n, dtype=torch.int32, device=device)
-        self.last, self.count, self.out, self.clock = zeros(slots), zeros(slots), zeros(slots, limit), zeros(1)
+        self.last, self.count, self.cap, self.out, self.clock = zeros(slots), zeros(slots), zeros(slots) + limit, zeros(slots, limit), zeros(1)
         self.pos, self.done = zeros(slots), zeros(slots) + 1
         self.home, self.base = torch.arange(cache[1], dtype=torch.int32, device=device), zeros(cache[1])
         self.heat = torch.zeros(slots, device=device)
@@ -236,7 +236,7 @@ class Decoder:
             return self.plain_draw(logits.float())
         if self.penalty != 1:
             damp[(self.slots,)](logits, self.columns, self.out, self.count, logits.shape[1], self.limit, self.penalty, triton.next_power_of_2(self.limit), num_warps=1)
-        draw[(self.slots,)](logits, self.heat, self.names, self.clock, self.out, self.count, self.last, self.pos, self.done, self.base, logits.shape[1], self.limit,
+        draw[(self.slots,)](logits, self.heat, self.names, self.clock, self.out, self.count, self.cap, self.last, self.pos, self.done, self.base, logits.shape[1], self.limit,
                             self.length, self.end, self.floor, 4096, num_warps=8)
         self.clock += 1
 
@@ -249,7 +249,7 @@ class Decoder:
         token, live = self.names[x.argmax(1)], (self.done == 0).nonzero()[:, 0]
         self.out[live, self.count[live].long()] = token[live]
         self.count[live] += 1
-        over = (token == self.end) | (self.count >= self.limit) | (self.pos + 2 >= self.length)
+        over = (token == self.end) | (self.count >= self.cap) | (self.pos + 2 >= self.length)
         self.last[live], self.pos[live], self.done[live] = token[live], torch.where(over, self.base[:self.slots], self.pos + 1)[live], over.int()[live]
 
     @torch.no_grad()
@@ -268,13 +268,14 @@ class Decoder:
         self.graph.replay() if self.graph else self.eager_step()
 
     @torch.no_grad()
-    def fill(self, free, prompts, heats, prefixes):
-        """Puts prompts (ids after the prefix, by its number) into the free slots: their keys and values, and the state for their first step."""
+    def fill(self, free, prompts, heats, prefixes, caps=None):
+        """Puts prompts (ids after the prefix, by its number) into the free slots: their keys and values, and the state for their first step. caps: the most
+        tokens of each answer, at most limit."""
         move = lambda x: torch.tensor(x, dtype=torch.int32).pin_memory().to('cuda', non_blocking=True) if self.device == 'cuda' else torch.tensor(x, dtype=torch.int32)
         bases = [self.lengths[i] for i in prefixes]
-        state = move([free, [p[-1] for p in prompts], [b + len(p) - 1 for b, p in zip(bases, prompts)], bases, [self.slots + 1 + i for i in prefixes]])
+        state = move([free, [p[-1] for p in prompts], [b + len(p) - 1 for b, p in zip(bases, prompts)], bases, [self.slots + 1 + i for i in prefixes], caps or [self.limit] * len(free)])
         index = state[0].long()
-        self.last[index], self.pos[index], self.base[index], self.home[index] = state[1], state[2], state[3], state[4]
+        self.last[index], self.pos[index], self.base[index], self.home[index], self.cap[index] = state[1], state[2], state[3], state[4], state[5]
         self.count.index_fill_(0, index, 0)  # as an assignment it might wait for the GPU
         self.done.index_fill_(0, index, 0)
         heats = torch.tensor(heats)
@@ -396,7 +397,7 @@ def measure(w, meta, end, slots, path):
     d.heat += 0.7
     d.done.zero_()
     print(f'head: {do_bench(lambda: qkv[:, :576] @ d.head, rep=40):.2f} ms; draw: '
-          f'{do_bench(lambda: draw[(slots,)](logits, d.heat, d.names, d.clock, d.out, d.count, d.last, d.pos, d.done, d.base, logits.shape[1], 200, 512, end, d.floor, 4096, num_warps=8), rep=40):.2f} ms')
+          f'{do_bench(lambda: draw[(slots,)](logits, d.heat, d.names, d.clock, d.out, d.count, d.cap, d.last, d.pos, d.done, d.base, logits.shape[1], 200, 512, end, d.floor, 4096, num_warps=8), rep=40):.2f} ms')
     d.pos.fill_(330)
     d.count.zero_()
     d.done.fill_(1)

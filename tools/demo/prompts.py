@@ -93,6 +93,12 @@ SHOTS = {
 STYLES = ['', '', '', '', '', ' Keep it short.', ' Use simple words.', ' Explain it to a child.', ' Be brief.', ' Please be friendly.']
 
 
+# The most tokens of an answer: a longer one mostly goes round in circles.
+MOST = {'tale': 200, 'fact': 90, 'list': 110, 'talk': 70, 'line': 90}
+
+NOUNS = {w for group in (ANIMALS, NAMES, PLACES, PEOPLE, THINGS, SCIENCE, EVERYDAY, WORDS) for s in group for w in s.lower().split() if len(w) > 3 or s in NAMES} - {'small', 'little', 'story', 'question', 'joke', 'kind', 'short', 'word'}
+
+
 def an(s):
     return ('an ' if s[0] in 'aeiou' else 'a ') + s
 
@@ -131,23 +137,23 @@ def explain(rng):
     t = rng.choice(SCIENCE + EVERYDAY)
     q = rng.choice(['Explain {}.', 'What is {} for a child?', 'How would you describe {}?', 'Tell me about {}.', 'Why is {} important?', 'What should I know about {}?', 'Give me a short explanation of {}.',
                     'What is interesting about {}?', 'Teach me something about {}.', 'Help me understand {}.', 'How does {} work?', 'Tell me one fact about {}.', 'What do people use {} for?']).format(t)
-    return (opened(rng, q) if q.endswith('.') else q) + rng.choice(STYLES), 'fact', 0.4
+    return (opened(rng, q) if q.endswith('.') else q) + rng.choice(STYLES), 'fact', 0.3
 
 
 def everyday(rng):
     t = rng.choice(EVERYDAY)
     return rng.choice([f'What is {t}?', f'What is {t}?', f'What is {t} used for?', f'Describe {t}.', f'Where can I find {t}?', f'What does {t} look like?', f'Who needs {t}?', f'Tell me about {t}.',
-                       f'What is {t} made of?']) + rng.choice(STYLES), 'fact', 0.4
+                       f'What is {t} made of?']) + rng.choice(STYLES), 'fact', 0.3
 
 
 def why(rng):
-    return rng.choice(['Why {}?', 'Why {}?', 'Do you know why {}?', 'Tell me why {}.']).format(rng.choice(WHYS)) + rng.choice(STYLES), 'fact', 0.4
+    return rng.choice(['Why {}?', 'Why {}?', 'Do you know why {}?', 'Tell me why {}.']).format(rng.choice(WHYS)) + rng.choice(STYLES), 'fact', 0.3
 
 
 def word(rng):
     w = rng.choice(WORDS)
-    return rng.choice([(f'What does "{w}" mean?', 'fact', 0.4), (f'Define the word {w}.', 'fact', 0.4),
-                       (f'Use the word "{w}" in a sentence.', 'line', 0.7), (f'What does it mean to be {w}?' if w in WORDS[:24] else f'Explain the word {w} to a child.', 'fact', 0.4),
+    return rng.choice([(f'What does "{w}" mean?', 'fact', 0.3), (f'Define the word {w}.', 'fact', 0.3),
+                       (f'Use the word "{w}" in a sentence.', 'line', 0.7), (f'What does it mean to be {w}?' if w in WORDS[:24] else f'Explain the word {w} to a child.', 'fact', 0.3),
                        (f'Write two sentences with the word "{w}".', 'line', 0.7)])
 
 
@@ -168,14 +174,14 @@ def listing(rng):
 def animal(rng):
     a, b = rng.sample(ANIMALS, 2)
     return rng.choice([f'What does {an(a)} eat?', f'Where does {an(a)} live?', f'Tell me a fact about the {a}.', f'Describe {an(a)}.', f'Would {an(a)} be a good pet?', f'Why is the {a} special?',
-                       f'What sound does {an(a)} make?', f'What does {an(a)} look like?', f'How does {an(a)} move?']) + rng.choice(STYLES), 'fact', 0.4
+                       f'What sound does {an(a)} make?', f'What does {an(a)} look like?', f'How does {an(a)} move?']) + rng.choice(STYLES), 'fact', 0.3
 
 
 def compare(rng):
     pool = rng.choice([ANIMALS, ANIMALS, [t.split(' ', 1)[-1] for t in EVERYDAY if t.startswith('a ')], PLACES])
     a, b = rng.sample(pool, 2)
     return rng.choice([f'What is the difference between {an(a)} and {an(b)}?', f'Compare {an(a)} with {an(b)}.', f'Which is bigger, {an(a)} or {an(b)}?', f'How are {an(a)} and {an(b)} alike?',
-                       f'Would you like {an(a)} or {an(b)}?']) + rng.choice(STYLES), 'fact', 0.4
+                       f'Would you like {an(a)} or {an(b)}?']) + rng.choice(STYLES), 'fact', 0.3
 
 
 def country(rng):
@@ -212,7 +218,7 @@ def rewrite(rng):
         'line', 0.6
 
 
-KINDS = [(story, 38), (explain, 11), (everyday, 8), (why, 5), (word, 5), (advice, 7), (listing, 4), (animal, 5), (compare, 3), (country, 2), (small_talk, 7), (sentence, 9), (rewrite, 3), (poem, 2)]
+KINDS = [(story, 42), (explain, 10), (everyday, 7), (why, 5), (word, 4), (advice, 6), (listing, 5), (animal, 4), (compare, 1), (country, 2), (small_talk, 8), (sentence, 10), (rewrite, 3), (poem, 1)]
 
 
 def prompt(rng):
@@ -230,4 +236,4 @@ def follow_up(rng, talk):
         return rng.choice([('What happens next?', 'line', 0.7), ('What is the lesson of the story?', 'fact', 0.4), ('Thank you! Give it a title.', 'list', 0.5), ('Tell it again in two sentences.', 'line', 0.5),
                            ('Who is in the story?', 'fact', 0.3), ('How does the story end?', 'fact', 0.4), ('Where does the story happen?', 'fact', 0.3), ('Thank you, I like it!', 'talk', 0.5), prompt(rng)])
     return rng.choice([('Tell me more.', 'fact', 0.5), ('Can you give an example?', 'fact', 0.5), ('Why is that?', 'fact', 0.4), ('Can you say that in simpler words?', 'fact', 0.4),
-                       ('Say it in one sentence.', 'line', 0.4), ('Thank you!', 'talk', 0.5), ('Thanks. Give me one more idea.', 'list', 0.6), prompt(rng), prompt(rng), prompt(rng)])
+                       ('Say it in one sentence.', 'fact', 0.3), ('Thank you!', 'talk', 0.5), ('Thanks. Give me one more idea.', 'list', 0.6), prompt(rng), prompt(rng), prompt(rng)])

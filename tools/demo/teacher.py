@@ -34,16 +34,42 @@ BURST = 4
 
 def loops(text):
     """Whether an answer repeats itself: the same 6 words twice, or a sentence, or a line."""
-    words = re.findall(r"[a-z0-9']+", text.lower())
-    grams = Counter(tuple(words[i:i + 6]) for i in range(len(words) - 5))
-    if grams and max(grams.values()) > 1:
+    if max(grams(text, 6).values(), default=0) > 1:
         return True
     said = [s.strip().lower() for s in re.split(r'[.!?\n]', text) if len(s.strip()) > 12]
     return len(set(said)) < len(said)
 
 
+def grams(text, n):
+    words = re.findall(r"[a-z0-9']+", text.lower())
+    return Counter(tuple(words[i:i + n]) for i in range(len(words) - n + 1))
+
+
+SHOWN = set().union(*(grams(shot[1], 5) for shots in prompts.SHOTS.values() for shot in shots[shots is prompts.SHOTS['talk']:]))  # all but a greeting
+COUNTED = re.compile(r'(?:name|list|tell me|give me|in) (two|three|four|five)\b', re.I)
+
+
+def astray(talk, text, manner):
+    """Why an answer does not belong to its question; empty if it does."""
+    question = talk[-1]['content']
+    if any(text.lower() in m['content'].lower() for m in talk):
+        return 'echo'
+    if SHOWN & set(grams(text, 5)):
+        return 'from an example'
+    counted = COUNTED.search(question) if manner == 'list' else None
+    if counted:
+        items = len(re.findall(r'^\d\.', text, re.M)) or len(re.findall(r',\s*(?:and\s)?|\band\b', text)) + 1
+        if items != ['two', 'three', 'four', 'five'].index(counted[1].lower()) + 2:
+            return 'count'
+    words = set(re.findall(r'[a-z]+', text.lower()))
+    about = set(re.findall(r'[a-z]+', question.lower())) & prompts.NOUNS if manner in ('tale', 'line', 'fact') else set()
+    if 2 * sum(w in words or w + 's' in words or w.rstrip('s') in words for w in about) < len(about):
+        return 'another subject'
+    return 'short' if manner == 'tale' and len(text) < 200 else ''
+
+
 def fault(text, rng):
-    """Why an answer is dropped; empty if it is kept."""
+    """Why an answer is dropped whatever was asked; empty if it is kept."""
     if len(text) < 2 or not any(c.isalpha() for c in text):
         return 'empty'
     if any(not (c == '\n' or ' ' <= c <= '~') for c in text):
@@ -72,7 +98,7 @@ def prefix(tok, manner):
 
 
 class Asker:
-    """Makes prompts, reads answers. A task is (key, ids after the prefix, heat, number of the prefix)."""
+    """Makes prompts, reads answers. A task is (key, ids after the prefix, heat, number of the manner)."""
 
     def __init__(self, tok, seed, room):
         self.tok, self.rng, self.room, self.talks, self.key = tok, random.Random(seed), room, {}, 0
@@ -87,7 +113,7 @@ class Asker:
         if len(ids) > self.room:
             return None
         self.key += 1
-        self.talks[self.key] = talk
+        self.talks[self.key] = talk, manner
         return self.key, ids, heat, MANNERS.index(manner)
 
     def fresh(self):
@@ -97,8 +123,8 @@ class Asker:
         """answers: (key, ids up to end, or None where it did not end). A task for each."""
         tasks, texts = [], self.tok.decode_batch([ids if ids is not None else [] for _, ids in answers])
         for (key, ids), text in zip(answers, texts):
-            talk, text, task = self.talks.pop(key), text.strip(), None
-            why = 'too long' if ids is None else fault(text, self.rng)
+            (talk, manner), text, task = self.talks.pop(key), text.strip(), None
+            why = 'too long' if ids is None else fault(text, self.rng) or astray(talk, text, manner)
             if why:
                 self.dropped[why] += 1
                 self.write(talk[:-1])
@@ -130,7 +156,7 @@ def work(pipe, tok, seed, room, share, path):
         while (answers := pipe.recv()) is not None:
             pipe.send(asker.read(answers))
             asker.flush(f)
-        for talk in asker.talks.values():  # what was asked further and not answered in time
+        for talk, _ in asker.talks.values():  # what was asked further and not answered in time
             asker.write(talk[:-1])
         asker.flush(f)
     pipe.send((asker.chats, asker.tokens, asker.dropped))
@@ -182,6 +208,7 @@ class Board:
     """Who sits in which slot, and since which burst."""
 
     def __init__(self, d):
+        self.caps = [min(d.limit, prompts.MOST[m]) for m in MANNERS]
         self.d, self.owner, self.since = d, [None] * d.slots, np.zeros(d.slots, np.int64)
         pinned = lambda x: torch.zeros(x.shape, dtype=x.dtype, pin_memory=d.device == 'cuda')
         self.shots = [[pinned(x) for x in (d.done, d.count, d.out)] for _ in range(2)]
@@ -216,7 +243,7 @@ class Board:
         for slot, (worker, key, *_) in zip(free, tasks):
             self.owner[slot], self.since[slot] = (worker, key), burst + 1
         if n:
-            self.d.fill(free[:n], [t[2] for t in tasks], [t[3] for t in tasks], [t[4] for t in tasks])
+            self.d.fill(free[:n], [t[2] for t in tasks], [t[3] for t in tasks], [t[4] for t in tasks], [self.caps[t[4]] for t in tasks])
 
 
 def main():
@@ -228,7 +255,7 @@ def main():
     ap.add_argument('--length', type=int, default=768)
     ap.add_argument('--limit', type=int, default=200)
     ap.add_argument('--min-p', type=float, default=0.1)
-    ap.add_argument('--penalty', type=float, default=1.05, help='on tokens that an answer has')
+    ap.add_argument('--penalty', type=float, default=1.08, help='on tokens that an answer has')
     ap.add_argument('--workers', type=int, default=6)
     ap.add_argument('--attend', default='64,4', help="positions and warps of the attention kernel")
     ap.add_argument('--seed', type=int, default=1)
