@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """Samples chats from SmolLM2-135M-Instruct (Apache-2.0), read from its GGUF file.
 
-    python teacher.py --gguf SmolLM2-135M-Instruct.Q4_1.gguf --seconds 150 --out chats
+    python teacher.py --gguf SmolLM2-135M-Instruct.Q4_1.gguf --seconds 150 --out chats.jsonl.gz
 
 writes chats.0.jsonl.gz … (one per worker). A line is {"kind": "teacher", "messages": [{"role": "user" | "assistant", "content": …}, …]}.
 
@@ -170,7 +170,7 @@ class Pool:
         context = multiprocessing.get_context('fork')  # before the process touches the GPU
         for i in range(args.workers):
             here, there = context.Pipe()
-            context.Process(target=work, args=(there, tok, args.seed * 1000 + i, room, ahead // args.workers, f'{args.out}.{i}.jsonl.gz'), daemon=True).start()
+            context.Process(target=work, args=(there, tok, args.seed * 1000 + i, room, ahead // args.workers, f'{args.out.removesuffix(".jsonl.gz")}.{i}.jsonl.gz'), daemon=True).start()
             self.pipes.append(here)
         self.sent = queue.SimpleQueue()
         threading.Thread(target=self.send, daemon=True).start()
