@@ -266,7 +266,7 @@ __device__ __forceinline__ void layer_norm_of(const int32_t* count, const float*
   const Early e = enter(g, count, n, w);
   if (g.index >= e.segments) return;
   const int64_t base = g.index * group;
-  const Held v = g.hold(x + base), b = g.hold_early(bias);
+  const Held v = g.hold(x + base);
   const double each = one_over(group);
   double s = 0;
   g.each([&](int, int, auto of) {
@@ -283,6 +283,7 @@ __device__ __forceinline__ void layer_norm_of(const int32_t* count, const float*
   s = 0;
   g.each([&](int, int q, auto of) { s += squares(deviations(of(v), q)); });
   const float r = inverse_root(g.sum(s) * each, eps);
+  const Held b = g.hold_early(bias);  // not before: sums in float64 want the registers
   g.each([&](int at, int q, auto of) {
     quad u = deviations(of(v), q);
     if (w) {
