@@ -342,9 +342,9 @@ __device__ __forceinline__ void gated_norm_of(const int32_t* count, const float*
                                                                       float* y,                          /* [rows, n], may be x or z */ \
                                                                       int32_t n, int32_t group, float eps) {                     \
     if (group % 4 == 0)                                                                                                          \
-      gated_norm_of<act::ACT, true>(count, x, z, w, y, n, group, eps);                                                           \
+      gated_norm_of<act::quick_##ACT, true>(count, x, z, w, y, n, group, eps);                                                           \
     else                                                                                                                         \
-      gated_norm_of<act::ACT, false>(count, x, z, w, y, n, group, eps);                                                          \
+      gated_norm_of<act::quick_##ACT, false>(count, x, z, w, y, n, group, eps);                                                          \
   }
 
 GATED_NORM(silu)
