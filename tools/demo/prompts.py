@@ -96,11 +96,17 @@ STYLES = ['', '', '', '', '', ' Keep it short.', ' Use simple words.', ' Explain
 # The most tokens of an answer: a longer one mostly goes round in circles.
 MOST = {'tale': 200, 'fact': 90, 'list': 110, 'talk': 70, 'line': 90}
 
+ON = 'beach island mountain farm bridge rooftop playground boat bus hill'.split()
 NOUNS = {w for group in (ANIMALS, NAMES, PLACES, PEOPLE, THINGS, SCIENCE, EVERYDAY, WORDS) for s in group for w in s.lower().split() if len(w) > 3 or s in NAMES} - {'small', 'little', 'story', 'question', 'joke', 'kind', 'short', 'word'}
 
 
 def an(s):
     return ('an ' if s[0] in 'aeiou' else 'a ') + s
+
+
+def where(rng, the=False):
+    p = rng.choice(PLACES)
+    return ('on ' if p.split()[-1] in ON else 'in ') + ('the ' + p if the else an(p))
 
 
 def opened(rng, s):
@@ -117,10 +123,10 @@ def hero(rng):
 
 
 def story(rng):
-    a, thing, place, event = hero(rng), an(rng.choice(THINGS)), an(rng.choice(PLACES)), rng.choice(EVENTS)
-    about = rng.choice([f'{a} who finds {thing}', f'{a} and {hero(rng)}', f'{a} in {place}', f'{a} who lives in {place}', f'{a} who loses {thing}', f'{a} who wants {thing}',
-                        f'{a} and {thing}', f'{a} in {place}, where {event}', f'{a}. In the story, {event}', f'{a} {rng.choice(WEATHER)}', f'{a} who makes {thing} for a friend',
-                        f'{a} who learns about {rng.choice(LESSONS)}', f'{a} who is afraid of {an(rng.choice(ANIMALS))}', f'two friends, {rng.choice(NAMES)} and {rng.choice(NAMES)}, in {place}'])
+    a, thing, place, event = hero(rng), an(rng.choice(THINGS)), where(rng), rng.choice(EVENTS)
+    about = rng.choice([f'{a} who finds {thing}', f'{a} and {hero(rng)}', f'{a} {place}', f'{a} who lives {place}', f'{a} who loses {thing}', f'{a} who wants {thing}',
+                        f'{a} and {thing}', f'{a} {place}, where {event}', f'{a}. In the story, {event}', f'{a} {rng.choice(WEATHER)}', f'{a} who makes {thing} for a friend',
+                        f'{a} who learns about {rng.choice(LESSONS)}', f'{a} who is afraid of {an(rng.choice(ANIMALS))}', f'two friends, {rng.choice(NAMES)} and {rng.choice(NAMES)}, {place}'])
     kind = rng.choice(['short story', 'story', f'{rng.choice(FEELINGS)} story', f'short {rng.choice(FEELINGS)} story', 'very short story', 'bedtime story', 'little story', 'simple story'])
     text = rng.choice([f'Write {an(kind)} about {about}.', f'Tell me {an(kind)} about {about}.', f'I would like {an(kind)} about {about}.', f'Make up {an(kind)} about {about}.'])
     if rng.random() < 0.12:
@@ -135,8 +141,9 @@ def poem(rng):
 
 def explain(rng):
     t = rng.choice(SCIENCE + EVERYDAY)
-    q = rng.choice(['Explain {}.', 'What is {} for a child?', 'How would you describe {}?', 'Tell me about {}.', 'Why is {} important?', 'What should I know about {}?', 'Give me a short explanation of {}.',
-                    'What is interesting about {}?', 'Teach me something about {}.', 'Help me understand {}.', 'How does {} work?', 'Tell me one fact about {}.', 'What do people use {} for?']).format(t)
+    how = 'How do {} work?' if t[-1] == 's' and not t.startswith('a ') else 'How does {} work?'
+    q = rng.choice(['Explain {}.', how, 'How would you describe {}?', 'Tell me about {}.', 'Why is {} important?', 'What should I know about {}?', 'Give me a short explanation of {}.',
+                    'What is interesting about {}?', 'Teach me something about {}.', 'Help me understand {}.', 'Tell me one fact about {}.', 'What do people use {} for?']).format(t)
     return (opened(rng, q) if q.endswith('.') else q) + rng.choice(STYLES), 'fact', 0.3
 
 
@@ -147,7 +154,7 @@ def everyday(rng):
 
 
 def why(rng):
-    return rng.choice(['Why {}?', 'Why {}?', 'Do you know why {}?', 'Tell me why {}.']).format(rng.choice(WHYS)) + rng.choice(STYLES), 'fact', 0.3
+    return rng.choice(['Why {}?', 'Why {}?', 'Do you know this? Why {}?', 'I want to know: why {}?']).format(rng.choice(WHYS)) + rng.choice(STYLES), 'fact', 0.3
 
 
 def word(rng):
@@ -195,7 +202,7 @@ def small_talk(rng):
     return rng.choice(['Hello!', 'Hi there!', 'How are you today?', f'Hi, my name is {n}.', 'Good morning!', 'What can you do?', 'Can you help me?', 'Tell me a joke.', 'Tell me a fun fact.',
                        f'I feel {m} today.', f'My friend {n} is {m}. What can I do?', 'I am bored. What should I do?', f'I had a great day with {n}!', 'Thank you for your help!', f'Good night, I am {m}.',
                        f'It is {n}\'s birthday. What should I write on the card?', f'I am {m} about a test.', 'What should I eat for dinner?', 'Say something nice.', f'I made {an(rng.choice(THINGS))} today!',
-                       f'I am happy because I found {an(rng.choice(THINGS))}.', f'I saw {an(rng.choice(ANIMALS))} in the {rng.choice(PLACES)} today.', f'I lost my {rng.choice(THINGS).split()[-1]}.',
+                       f'I am happy because I found {an(rng.choice(THINGS))}.', f'I saw {an(rng.choice(ANIMALS))} {where(rng, True)} today.', f'I lost my {rng.choice(THINGS).split()[-1]}.',
                        f'I want to go to the {rng.choice(PLACES)} with {n}.', f'My {rng.choice(ANIMALS)} is called {n}.', f'I like {rng.choice(ACTIVITIES)}.', f'Today I tried {rng.choice(ACTIVITIES)}.']), \
         'talk', 0.6
 
@@ -204,14 +211,14 @@ def sentence(rng):
     a, t, p, n = rng.choice(ANIMALS), rng.choice(THINGS), rng.choice(PLACES), rng.choice(NAMES)
     return rng.choice([(f'Write one sentence about {an(a)} and {an(t)}.', 'line', 0.8), (f'Describe {an(p)} in one sentence.', 'line', 0.8), (f'Make up a name for {hero(rng)} and describe them.', 'line', 0.8),
                        (f'Write a short letter from {n} to {rng.choice(NAMES)} about {an(t)}.', 'line', 0.8), (f'What would {an(a)} say to {an(rng.choice(ANIMALS))}?', 'line', 0.8),
-                       (f'Imagine {an(p)} with {an(t)}. What happens?', 'line', 0.8), (f'Describe {hero(rng)} in {an(p)}.', 'line', 0.8), (f'Describe {an(t)}.', 'line', 0.6),
+                       (f'Imagine {an(p)} with {an(t)}. What happens?', 'line', 0.8), (f'Describe {hero(rng)} {where(rng)}.', 'line', 0.8), (f'Describe {an(t)}.', 'line', 0.6),
                        (f'Write three sentences about {an(p)} {rng.choice(WEATHER)}.', 'line', 0.8), (f'Write a short note to {n} to say {rng.choice(["thank you", "sorry", "hello", "good luck", "happy birthday"])}.', 'line', 0.6),
                        (f'Give a good title for a story about {hero(rng)}.', 'line', 0.8), (f'How does a story about {hero(rng)} begin?', 'line', 0.8),
                        (f'Write a short dialogue between {n} and {hero(rng)}.', 'line', 0.8)])
 
 
 def rewrite(rng):
-    who, m, t, p = rng.choice(NAMES), rng.choice(MOODS), an(rng.choice(THINGS)), f'in the {rng.choice(PLACES)}'
+    who, m, t, p = rng.choice(NAMES), rng.choice(MOODS), an(rng.choice(THINGS)), where(rng, True)
     s = rng.choice([f'{who} found {t} {p}.', f'{who} saw {an(rng.choice(ANIMALS))} {p} and was {m}.', f'The {m} {rng.choice(ANIMALS)} sat {p}.', f'{who} likes {rng.choice(ACTIVITIES)} with a friend.',
                     f'{who} walked home {rng.choice(WEATHER)} with {t}.'])
     return rng.choice(['Say this in other words: {}', 'Rewrite this sentence: {}', 'Make this sentence longer: {}', 'Continue: {}', 'What happens next? {}', 'Write this sentence in a funny way: {}']).format(s), \
