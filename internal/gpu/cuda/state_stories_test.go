@@ -84,17 +84,21 @@ type attention struct {
 	softcap                   float64
 	sinks                     bool
 	dtype                     tensor.DType
+	loud                      float64 // what elements of q and k are about; 0 is 1
 }
 
 // step appends the spans' keys and values and attends over them.
 func (c attention) step(s *story, g *paging, spans []span) {
-	n := rowsOf(spans)
+	n, loud := rowsOf(spans), s.normal
+	if c.loud != 0 {
+		loud = func() float32 { return float32(c.loud) * s.normal() }
+	}
 	pools := func(p *step, access plan.Access) *step {
 		return p.state(s, "k_pool", access, c.dtype, g.pages, true, c.kv*c.kd).state(s, "v_pool", access, c.dtype, g.pages, true, c.kv*c.vd).
 			attr("kv_heads", c.kv).attr("head_dim", c.kd).attr("v_dim", c.vd)
 	}
-	pools(s.step("kv_append", n, len(spans), 1).in(s, "k", rows, c.kv*c.kd, s.normal).in(s, "v", rows, c.kv*c.vd, s.normal).place(g, spans, 0, true), plan.InOut)
-	p := pools(s.step("attention", n, len(spans), 1).in(s, "q", rows, c.heads*c.kd, s.normal).place(g, spans, c.window, false), plan.In)
+	pools(s.step("kv_append", n, len(spans), 1).in(s, "k", rows, c.kv*c.kd, loud).in(s, "v", rows, c.kv*c.vd, s.normal).place(g, spans, 0, true), plan.InOut)
+	p := pools(s.step("attention", n, len(spans), 1).in(s, "q", rows, c.heads*c.kd, loud).place(g, spans, c.window, false), plan.In)
 	if c.sinks {
 		p.weight(s, "sinks", tensor.F32, 1, c.heads)
 	}
@@ -140,6 +144,14 @@ func attentionStories() (list []*story) {
 		c.step(s, g, []span{{0, 130, 215}, {2, 0, 49}, {1, 3, 4}})
 		c.step(s, g, []span{{1, 4, 9}, {0, 215, 309}})
 		c.step(s, g, []span{{0, 309, 310}, {2, 49, 50}})
+		list = append(list, s)
+	}
+	// Large scores, as norms with weights above 1 make them; tiles of keys and queries that are not full.
+	for _, dim := range []int{256, 64} {
+		c := attention{heads: 4, kv: 2, kd: dim, vd: dim, loud: 1.75, dtype: tensor.BF16}
+		s := newStory(fmt.Sprintf("attention/tiles/loud/%d", dim), 80, 2, 1)
+		g := s.page(80, 26)
+		c.step(s, g, []span{{0, 0, 54}, {1, 0, 26}})
 		list = append(list, s)
 	}
 	// One sequence that is longer than all warps' first chunks.
