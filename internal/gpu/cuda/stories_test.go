@@ -57,7 +57,7 @@ func stories() map[string][]*story {
 			add(linearNStory(d, c.rows, c.k, c.n, 8, 16, 264))
 			add(linearNStory(d, c.rows, c.k, 24, c.n))
 		}
-		add(linearStory("linear", rows, 6, 16, 8192, d, true)) // a window of x
+		add(linearStory("linear_add", rows, 6, 16, 8192, d, true)) // a window of x
 		h, i := 256, 128
 		if d == tensor.NVFP4 || d == tensor.MXFP4 {
 			h, i = 288, 160 // units are filled up
