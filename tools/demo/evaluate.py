@@ -189,7 +189,7 @@ class Evaluation:
 
     def prompts(self):
         """Held-out prompts for check.py."""
-        some = [c for c in self.held if len(c['messages']) <= 3][:400]
+        some = [c for c in self.held if len(c['messages']) <= 3]
         chosen = [c for c in some if c['kind'] == 'teacher'][:10] + [c for c in some if c['kind'] != 'teacher'][:10]
         rows = []
         for c in chosen:

@@ -1,16 +1,21 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """Writes a trained demo model as Hugging Face checkpoints: bf16, fp8 (128x128 blocks) and nvfp4 (modelopt's layout), each with its card.
 
-    python export.py work/ --out checkpoints/      # checkpoints/{bf16,fp8,nvfp4}/
+    export.py work/ --out checkpoints/                            # checkpoints/{bf16,fp8,nvfp4}/
+    export.py --pack work/ bf16.tar.xz                            # the bf16 form and the figures of its card, compressed
+    export.py bf16.tar.xz --out checkpoints/ --forms fp8 nvfp4    # any form from that, bit by bit the same
 
-work/ has model.pt of train.py, or model.safetensors of a bf16 checkpoint: the others are made from it anew, bit by bit the same."""
-import argparse, json, os, re, shutil
+work/ has model.pt of train.py, or model.safetensors of a bf16 checkpoint."""
+import argparse, io, json, os, re, shutil, sys, tarfile, tempfile
 
 import torch
 from safetensors.torch import load_file, save_file
 
 from model import Model
 from model_config import CONFIG
+
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'tiny'))
+import pack as planes
 
 E2M1 = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6])
 # Kept in bf16, as published checkpoints do: embeddings, norms, the router, small projections, convolutions, the draft layer's entry.
@@ -132,16 +137,43 @@ def card(folder):
     return re.sub(r'\{([a-z]\w*(?:\.\w+)+)\}', value, open(os.path.join(here, 'CARD.md')).read())
 
 
+def pack(folder, archive):
+    """Writes a bf16 checkpoint's folder as a reproducible tar.xz, weights by planes of bytes (tools/tiny/pack.py)."""
+    with tarfile.open(archive, 'w:xz', format=tarfile.USTAR_FORMAT, preset=9) as tar:
+        for name in ('data.json', 'train.json', 'evaluation.json', 'tokenizer.json', 'tokenizer_config.json', 'generation_config.json', 'model.safetensors'):
+            data = open(os.path.join(folder, name), 'rb').read()
+            if name == 'model.safetensors':
+                name, data = name + '.planes2', planes.planes(data, 2)
+            info = tarfile.TarInfo(name)
+            info.size, info.mode = len(data), 0o644
+            tar.addfile(info, io.BytesIO(data))
+
+
 def main():
     ap = argparse.ArgumentParser()
-    ap.add_argument('trained')
-    ap.add_argument('--out', required=True)
+    ap.add_argument('trained', help='folder of the trained model, or an archive of --pack')
+    ap.add_argument('archive', nargs='?', help='with --pack')
+    ap.add_argument('--pack', action='store_true')
+    ap.add_argument('--out')
     ap.add_argument('--forms', nargs='+', default=['bf16', 'fp8', 'nvfp4'])
     args = ap.parse_args()
-    state, text = load(args.trained), card(args.trained)
+    if args.pack != bool(args.archive) or args.pack == bool(args.out):
+        ap.error('either --pack FOLDER ARCHIVE, or FOLDER --out CHECKPOINTS')
+    if args.pack:
+        return pack(args.trained, args.archive)
+    if os.path.isfile(args.trained):
+        with tempfile.TemporaryDirectory() as folder:
+            planes.unpack(args.trained, folder)
+            return export(folder, args.out, args.forms)
+    export(args.trained, args.out, args.forms)
+
+
+def export(trained, out, forms):
+    """Checkpoints of the forms, each in its folder of out."""
+    state, text = load(trained), card(trained)
     Model().load_state_dict(state)
-    for form in args.forms:
-        folder = os.path.join(args.out, form)
+    for form in forms:
+        folder = os.path.join(out, form)
         os.makedirs(folder, exist_ok=True)
         tensors, config = checkpoint(state, form)
         path = os.path.join(folder, 'model.safetensors')
@@ -150,7 +182,7 @@ def main():
         json.dump(config, open(os.path.join(folder, 'config.json'), 'w'), indent=1)
         open(os.path.join(folder, 'README.md'), 'w').write(text)
         for f in ('tokenizer.json', 'tokenizer_config.json', 'generation_config.json'):
-            shutil.copy(os.path.join(args.trained, f), folder)
+            shutil.copy(os.path.join(trained, f), folder)
         print(form, f'{os.path.getsize(path) / 1e6:.1f} MB')
 
 

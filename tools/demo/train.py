@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """Trains the demo model on the rows of prepare.py: trunk and draft layer jointly, for a given time.
 
-    python train.py work/ --seconds 500        # writes work/{model.pt, log.jsonl, train.json}
+    python train.py work/ --seconds 270        # writes work/{model.pt, log.jsonl, train.json}
     python train.py work/ --smoke              # a minute: speed of each way to run, gradients, a few steps
 
 On a GPU layers are compiled, and a whole step (rows by index, forward, backward, optimizer) is one CUDA graph for each length of rows. Where the
@@ -268,11 +268,11 @@ class Trainer:
 def main():
     ap = argparse.ArgumentParser()
     ap.add_argument('folder', help='of prepare.py')
-    ap.add_argument('--seconds', type=float, default=500, help='of training, after compiling')
+    ap.add_argument('--seconds', type=float, default=270, help='of training, after compiling')
     ap.add_argument('--steps', type=int, default=0, help='instead of --seconds')
     ap.add_argument('--tokens', type=int, default=65536, help='a step')
-    ap.add_argument('--muon', type=float, default=0.02, help='learning rate of matrices; 0: AdamW for all')
-    ap.add_argument('--adam', type=float, default=8e-3, help='learning rate of the rest')
+    ap.add_argument('--muon', type=float, default=0.012, help='learning rate of matrices; 0: AdamW for all')
+    ap.add_argument('--adam', type=float, default=6e-3, help='learning rate of the rest')
     ap.add_argument('--level', type=float, default=0.3, help='share of the time before the rate falls')
     ap.add_argument('--seed', type=int, default=1)
     ap.add_argument('--eager', action='store_true')

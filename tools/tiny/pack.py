@@ -82,11 +82,12 @@ def main(folder, fixtures, families):
             z.write(raw.getvalue())
 
 
-folder = ''
-if sys.argv[1] == '--unpack':
-    unpack(*sys.argv[2:])
-    sys.exit()
-if sys.argv[1] == '--into':
-    folder = sys.argv[2]
-    del sys.argv[1:3]
-main(folder, sys.argv[1], sys.argv[2:])
+if __name__ == '__main__':
+    folder = ''
+    if sys.argv[1] == '--unpack':
+        unpack(*sys.argv[2:])
+        sys.exit()
+    if sys.argv[1] == '--into':
+        folder = sys.argv[2]
+        del sys.argv[1:3]
+    main(folder, sys.argv[1], sys.argv[2:])
