@@ -6,7 +6,7 @@
 // Contract:
 //
 //  1. Load either gives a Model that can run every step within its Limits, or an error that names the tensor, launch or
-//     size at fault, with everything freed.
+//     size at fault, with everything freed. Launches are bound while weights are on their way: they need only their places.
 //
 //  2. Run does not allocate on the Go heap in steady state.
 //
