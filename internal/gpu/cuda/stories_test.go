@@ -57,7 +57,16 @@ func stories() map[string][]*story {
 			add(linearNStory(d, c.rows, c.k, c.n, 8, 16, 264))
 			add(linearNStory(d, c.rows, c.k, 24, c.n))
 		}
-		add(linearStory("linear_add", rows, 6, 16, 8192, d, true)) // a window of x
+		add(linearStory("linear", rows, 6, 16, 8192, d, true)) // a window of x
+		for _, c := range []struct{ rows, n, k int }{{14, 40, 256}, {60, 136, 128}, {130, 264, 384}} { // turned into bf16
+			add(linearStory("linear", rows, c.rows, c.n, c.k, d, true))
+			add(linearStory("linear_add", rows, c.rows, c.n, c.k, d, false))
+			add(gluStory(rows, c.rows, c.n, c.k, d, gluActs[c.rows%4], 0.5))
+		}
+		add(linearStory("linear", rows, 30, 16504, 128, d, true))
+		add(linearStory("linear_add", rows, 10, 16504, 128, d, false))
+		add(gluStory(rows, 20, 8256, 128, d, "silu", 0))
+		add(expertsStory(mixture{rows: 20, experts: 30, k: 5, h: 256, i: 128, dtype: d, act: "silu", gated: 1}))
 		h, i := 256, 128
 		if d == tensor.NVFP4 || d == tensor.MXFP4 {
 			h, i = 288, 160 // units are filled up
@@ -259,7 +268,11 @@ func (p *step) scaled(s *story, name string, d tensor.DType, shape ...int) *step
 	if d == tensor.BF16 || d == tensor.E4M3_B128 || d == tensor.MXFP4 {
 		return p
 	}
-	return p.weight(s, name, tensor.F32, 1, shape...)
+	size := 1.0
+	if d == tensor.E4M3 || d == tensor.NVFP4 {
+		size = 0.5 // the largest of many still makes outputs about 1
+	}
+	return p.weight(s, name, tensor.F32, size, shape...)
 }
 
 // linearNStory is two to four linears of one x.

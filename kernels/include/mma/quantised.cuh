@@ -49,14 +49,12 @@ struct Fp8 {
   __device__ __forceinline__ static const void* row(Weights w, int64_t row, int K, int unit) {
     return w + ((row >> 3) * ((K + 127) / 128) + unit) * kBytes + (row & 7) * 64;
   }
-  __device__ __forceinline__ static void load(Unit& u, const unsigned char* const (&p)[kGroups], int i) {
-    const int g = (threadIdx.x & 31) >> 2, t = threadIdx.x & 3;
-#pragma unroll
-    for (int j = 0; j < kGroups; j++) {
-      u.v[j][0] = ptx::load_weights(p[j] + i * kBytes);
-      u.v[j][1] = ptx::load_weights(p[j] + i * kBytes + 512);
-      if (Blocks) u.scale[j] = __uint_as_float(ptx::load_weights_word(p[j] + (1024 - 60 * g - 16 * t) + i * kBytes));
-    }
+  // load takes a unit of panel j from memory.
+  __device__ __forceinline__ static void load(Unit& u, int j, const unsigned char* p) {
+    const int lane = threadIdx.x & 31;
+    u.v[j][0] = ptx::load_weights(p + lane * 16);
+    u.v[j][1] = ptx::load_weights(p + lane * 16 + 512);
+    if (Blocks) u.scale[j] = __uint_as_float(ptx::load_weights_word(p + 1024 + (lane >> 2) * 4));
   }
   // read takes a unit of each panel from shared memory, part bytes apart.
   __device__ __forceinline__ static void read(Unit& u, ptx::shared_pointer p, int part) {
@@ -66,6 +64,19 @@ struct Fp8 {
       u.v[j][0] = ptx::load_shared(p + lane * 16 + j * part);
       u.v[j][1] = ptx::load_shared(p + lane * 16 + j * part + 512);
       if (Blocks) u.scale[j] = __uint_as_float(ptx::load_shared_word(p + (lane >> 2) * 4 + j * part + 1024));
+    }
+  }
+  // values are those of panel j's row in step s, without the row's scale.
+  __device__ __forceinline__ static void values(const Unit& u, int j, int s, float (&out)[8]) {
+    const uint4& a = u.v[j][s / 2];
+    const uint32_t w[2] = {s % 2 ? a.z : a.x, s % 2 ? a.w : a.y};
+    const float f = Blocks ? u.scale[j] : 0x1p56f;
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+      const uint32_t p = odd(w[i]), q = even(w[i]);
+      const float v[4] = {mma::low(p), mma::high(p), mma::low(q), mma::high(q)};
+#pragma unroll
+      for (int k = 0; k < 4; k++) out[4 * i + k] = v[k] * kUp * f;
     }
   }
   __device__ __forceinline__ static uint32_t odd(uint32_t w) { return (w & 0x80008000u) | ((w >> 4) & 0x07f007f0u); }
@@ -130,13 +141,11 @@ struct Fp4 {
   __device__ __forceinline__ static const void* row(Weights w, int64_t row, int K, int unit) {
     return w + ((row >> 3) * ((K + 127) / 128) + unit) * kBytes + (row & 7) * 64;
   }
-  __device__ __forceinline__ static void load(Unit& u, const unsigned char* const (&p)[kGroups], int i) {
-    const int g = (threadIdx.x & 31) >> 2, t = threadIdx.x & 3;
-#pragma unroll
-    for (int j = 0; j < kGroups; j++) {
-      u.v[j] = ptx::load_weights(p[j] + i * kBytes);
-      u.scale[j] = ptx::load_weights_word(p[j] + (512 + S::kRow * g + S::place(t) - 64 * g - 16 * t) + i * kBytes);
-    }
+  // load takes a unit of panel j from memory.
+  __device__ __forceinline__ static void load(Unit& u, int j, const unsigned char* p) {
+    const int lane = threadIdx.x & 31;
+    u.v[j] = ptx::load_weights(p + lane * 16);
+    u.scale[j] = ptx::load_weights_word(p + 512 + (lane >> 2) * S::kRow + S::place(lane & 3));
   }
   // read takes a unit of each panel from shared memory, part bytes apart.
   __device__ __forceinline__ static void read(Unit& u, ptx::shared_pointer p, int part) {
@@ -153,6 +162,14 @@ struct Fp4 {
     const uint32_t f = (__byte_perm(scales, 0, 0x4040 | s << 8 | s) << S::kShift) + (S::kBase << 16 | S::kBase);
     const uint32_t last = ((w << 1) & 0x80008000u) | ((w >> 3) & 0x01800180u) | ((w >> 7) & 0x00400040u);
     return make_uint4(times(w & kMask, f), times((w << 3) & kMask, f), times((w << 6) & kMask, f), times(last, f));
+  }
+  // values are those of panel j's row in step s, without the row's scale.
+  __device__ __forceinline__ static void values(const Unit& u, int j, int s, float (&out)[8]) {
+    const uint4& v = u.v[j];
+    const uint4 p = pairs(s == 0 ? v.x : s == 1 ? v.y : s == 2 ? v.z : v.w, u.scale[j], s);
+    const uint32_t w[4] = {p.x, p.y, p.z, p.w};
+#pragma unroll
+    for (int i = 0; i < 4; i++) out[2 * i] = mma::low(w[i]) * kFactor, out[2 * i + 1] = mma::high(w[i]) * kFactor;
   }
   template <bool Wide, class L>
   __device__ __forceinline__ static void multiply(const Unit& u, L& lane, int at, float (&acc)[Tiles][Wide ? 2 : 1][4]) {

@@ -25,7 +25,8 @@
 //	kPanel        rows that lie together              kBytes     from a unit to the next of the same panel of rows
 //	kUp           factor of x, a power of two         kFactor    what a finished sum is multiplied by
 //	Unit          what a lane holds of one            row(w, row, K, unit)   where the unit of a row begins
-//	load(unit, p, i)                                  by pointers of the lane's rows, the i-th unit from there
+//	load(unit, p, i)                                  by pointers of the lane's rows, the i-th unit from there; or, of panels,
+//	read(unit, p, part)                               from a slot of a ring in shared memory (weight_ring.cuh)
 //	multiply(unit, lane, at, acc)                     by the fragments of x from place at
 //
 // Order of a sum, whatever the number of rows or blocks: per warp, steps rising, 16 values by one mma, x's high part and low part

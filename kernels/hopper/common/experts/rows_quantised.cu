@@ -2,15 +2,10 @@
 // Family experts, 1 to 8 rows, weights that stay quantised, in the layout "rows", in two launches: experts/rows.cuh, by the formats of
 // mma/quantised.cuh, which stream through rings (mma/weight_ring.cuh). 256 threads, down 512. H, I and S must divide by 8.
 
-#include "../../../include/mma/quantised.cuh"
+#include "../linear/formats.cuh"
 #include "rows.cuh"
 
 namespace {
-
-struct e4m3 : tiles::Fp8<false, 1> {};
-struct e4m3_b128 : tiles::Fp8<true, 1> {};
-struct nvfp4 : tiles::Fp4<tiles::Nvfp4Scales, 1> {};
-struct mxfp4 : tiles::Fp4<tiles::Mxfp4Scales, 1> {};
 
 template <class F>
 using Hidden = tiles::Cut<8, (F::kBytes > 600 ? 1 : 2), 2>;

@@ -3,17 +3,12 @@
 // mma/quantised.cuh, which stream through rings (mma/weight_ring.cuh). K must divide by 128, the rows of matrices by 8. 256 threads,
 // linear_add_rows_long 512. Scales of rows, [N] or null, multiply sums before the bias; e4m3_b128 and mxfp4 have none.
 
-#include "../../../include/mma/quantised.cuh"
+#include "formats.cuh"
 #include "rows.cuh"
 
 namespace {
 
-constexpr int kNear = 64 * 1024;  // bytes of x that lie in shared memory as a whole
-
-struct e4m3 : tiles::Fp8<false, 1> {};
-struct e4m3_b128 : tiles::Fp8<true, 1> {};
-struct nvfp4 : tiles::Fp4<tiles::Nvfp4Scales, 1> {};
-struct mxfp4 : tiles::Fp4<tiles::Mxfp4Scales, 1> {};
+constexpr int kNear = 128 * 1024;  // bytes of x that lie in shared memory as a whole
 
 template <class F>
 using Usual = tiles::Cut<8, (F::kBytes > 600 ? 1 : 2), 2>;  // two blocks a multiprocessor
