@@ -58,10 +58,17 @@ func stories() map[string][]*story {
 			add(linearNStory(d, c.rows, c.k, 24, c.n))
 		}
 		add(linearStory("linear", rows, 6, 16, 8192, d, true)) // a window of x
+		for _, r := range []int{9, 20, 27} { // groups of 8 rows
+			add(linearStory("linear", rows, r, 72, 384, d, true))
+			add(linearStory("linear_add", rows, r, 40, 2176, d, false))
+			add(linearNStory(d, r, 256, 40, 8, 264))
+			add(gluStory(rows, r, 56, 256, d, "silu", 0))
+		}
 		for _, c := range []struct{ rows, n, k int }{{14, 40, 256}, {60, 136, 128}, {130, 264, 384}} { // turned into bf16
 			add(linearStory("linear", rows, c.rows, c.n, c.k, d, true))
 			add(linearStory("linear_add", rows, c.rows, c.n, c.k, d, false))
-			add(gluStory(rows, c.rows, c.n, c.k, d, gluActs[c.rows%4], 0.5))
+			act := c.rows % 4
+			add(gluStory(rows, c.rows, c.n, c.k, d, gluActs[act], float64(act/2)/2))
 		}
 		add(linearStory("linear", rows, 30, 16504, 128, d, true))
 		add(linearStory("linear_add", rows, 10, 16504, 128, d, false))

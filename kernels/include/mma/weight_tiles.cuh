@@ -84,6 +84,7 @@ struct Shared {
 // Share is this block's part of count units; blocks times units are below 2^32.
 struct Share {
   int lo, hi;
+  __device__ Share(int lo, int hi) : lo(lo), hi(hi) {}
   __device__ Share(unsigned count) : lo(blockIdx.x * count / gridDim.x), hi((blockIdx.x + 1) * count / gridDim.x) {}
 };
 

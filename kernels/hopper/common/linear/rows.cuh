@@ -3,7 +3,8 @@
 // up in step, and what follows their sums. Algorithm, order of sums and layout: mma/weight_tiles.cuh.
 //
 // Grid: any number of blocks, best as many as a multiprocessor holds; they share 8-row units of the matrices evenly. Dynamic shared
-// memory 4*K*(rows + 1) with a norm; else 4*K*rows, or that of a Window where that were more. K must divide by 32*F::kSteps.
+// memory 4*K*(rows + 1) with a norm; else 4*K*rows, or that of a Window where that were more; before it the rings of panels. K must divide by
+// 32*F::kSteps. Of panels, the grid's second axis is groups of 8 rows of x, of which there may be more.
 #pragma once
 
 #include <type_traits>
@@ -202,16 +203,50 @@ __device__ __forceinline__ void run(const Job& job, const X& x, int K, Out& out,
   }
 }
 
+// Block is which 8 rows of x a block takes, and which share of the weights. Blocks of one share and other rows are neighbours, so
+// what they stream comes from memory once.
+struct Block {
+  int group;
+  unsigned at, all;  // of shares
+  __device__ __forceinline__ Block() {
+    const unsigned i = blockIdx.y * gridDim.x + blockIdx.x;
+    group = int(i % gridDim.y), at = i / gridDim.y, all = gridDim.x;
+  }
+  __device__ __forceinline__ tiles::Share share(unsigned count) const { return {int(at * count / all), int((at + 1) * count / all)}; }
+  // of are the block's rows of x.
+  __device__ __forceinline__ X of(X x, int K) const {
+    const int before = group * tiles::kRows;
+    x.rows = max(0, min(x.rows - before, tiles::kRows));
+    if (x.from)
+      x.from += before;
+    else
+      x.x += int64_t(before) * K;
+    return x;
+  }
+};
+
 // stack is the body of linear, linear_add, linear_n.
 template <class P, class F, bool Norm, bool Add, bool Convolve = false, bool Direct = false, Rows Most = Rows::Any>
 __device__ __forceinline__ void stack(const X& x, const Stack<F>& m, int K, const Conv& conv = {}, int near_bytes = kNear,
                                       int slots = 0) {
   __shared__ tiles::Shared<P, F> s;
   ptx::start_successor();
-  const tiles::Share units((m.rows() + 7) / 8);
-  const StackJob<F> job{m, units.lo * 8, min(units.hi * 8, m.rows()), K};
-  StackOut<P, F, Norm, Add, Convolve> out{s, m, job.lo, job.hi, x.rows, K, x.eps, conv};
-  run<P, F, Norm, Direct, Most>(job, x, K, out, near_bytes, slots);
+  if constexpr (F::kPanel == 1) {
+    const tiles::Share units((m.rows() + 7) / 8);
+    const StackJob<F> job{m, units.lo * 8, min(units.hi * 8, m.rows()), K};
+    StackOut<P, F, Norm, Add, Convolve> out{s, m, job.lo, job.hi, x.rows, K, x.eps, conv};
+    run<P, F, Norm, Direct, Most>(job, x, K, out, near_bytes, slots);
+  } else {
+    const Block block;
+    const X mine = block.of(x, K);
+    Stack<F> part = m;
+#pragma unroll
+    for (int i = 0; i < 4; i++) part.y[i] += int64_t(block.group) * tiles::kRows * m.n[i];
+    const tiles::Share units = block.share(m.rows() / 8);
+    const StackJob<F> job{part, units.lo * 8, mine.rows > 0 ? units.hi * 8 : units.lo * 8, K};
+    StackOut<P, F, Norm, Add, Convolve> out{s, part, job.lo, job.hi, mine.rows, K, x.eps, conv};
+    run<P, F, Norm, Direct, Most>(job, mine, K, out, near_bytes, slots);
+  }
 }
 
 // Gate and up matrices in step: every 16 rows of a tile are 8 of one and the same 8 of the other.
@@ -259,10 +294,19 @@ __device__ __forceinline__ void gate_up(const X& x, typename F::Weights gate, ty
                                         const float* gate_scale = nullptr, const float* up_scale = nullptr, int near_bytes = kNear, int slots = 0) {
   __shared__ tiles::Shared<P, F> s;
   ptx::start_successor();
-  const tiles::Share units((N + 7) / 8);
-  const GluJob<F> job{gate, up, units.lo, units.hi, N, K};
-  GluOut<P, F, Norm, Act> out{s, y, units.lo, units.hi, N, x.rows, K, x.eps, gate_scale, up_scale};
-  run<P, F, Norm, false, Most>(job, x, K, out, near_bytes, slots);
+  if constexpr (F::kPanel == 1) {
+    const tiles::Share units((N + 7) / 8);
+    const GluJob<F> job{gate, up, units.lo, units.hi, N, K};
+    GluOut<P, F, Norm, Act> out{s, y, units.lo, units.hi, N, x.rows, K, x.eps};
+    run<P, F, Norm, false, Most>(job, x, K, out, near_bytes, slots);
+  } else {
+    const Block block;
+    const X mine = block.of(x, K);
+    const tiles::Share units = block.share(N / 8);
+    const GluJob<F> job{gate, up, units.lo, mine.rows > 0 ? units.hi : units.lo, N, K};
+    GluOut<P, F, Norm, Act> out{s, y + int64_t(block.group) * tiles::kRows * N, job.lo, job.hi, N, mine.rows, K, x.eps, gate_scale, up_scale};
+    run<P, F, Norm, false, Most>(job, mine, K, out, near_bytes, slots);
+  }
 }
 
 }  // namespace rows
