@@ -120,27 +120,24 @@ inline double value(const Kind& k, int64_t row, int col, int K, uint32_t seed) {
 
 // -------------------------------------------------------------------------------------------------------------- cuts
 
-#define KERNEL template <class P, class F, rows::Rows R> __global__ void __launch_bounds__(P::kThreads, P::B)
-constexpr int kNearBytes = 110 * 1024;
+#define KERNEL template <class P, class F> __global__ void __launch_bounds__(P::kThreads, P::B)
 
-KERNEL add(const int32_t* head, const float* x, const uint8_t* w, const float* scale, const float* bias, float* y, int N, int K, int slots) {
-  rows::stack<P, F, false, true, false, false, R>({head[0], x}, {{w}, {bias}, {y}, {N}, {scale}}, K, {}, kNearBytes, slots);
+KERNEL add(const int32_t* head, const float* x, const uint8_t* w, const float* scale, const float* bias, float* y, int N, int K, int near_bytes, int ring) {
+  rows::stack<P, F, false, true>({head[0], x}, {{w}, {bias}, {y}, {N}, {scale}}, K, {}, near_bytes, ring);
 }
 KERNEL norm_n(const int32_t* head, const float* x, const float* norm, const uint8_t* w0, const uint8_t* w1, const uint8_t* w2, const uint8_t* w3,
-              const float* s, const float* b, float* y0, float* y1, float* y2, float* y3, int N0, int N1, int N2, int N3, int K, int slots) {
-  rows::stack<P, F, true, false, false, false, R>({head[0], x, nullptr, norm, 1e-6f, 0}, {{w0, w1, w2, w3}, {b, b, b, b}, {y0, y1, y2, y3}, {N0, N1, N2, N3}, {s, s, s, s}},
-                                                  K, {}, 0, slots);
+              const float* s, const float* b, float* y0, float* y1, float* y2, float* y3, int N0, int N1, int N2, int N3, int K, int ring) {
+  rows::stack<P, F, true, false>({head[0], x, nullptr, norm, 1e-6f, 0}, {{w0, w1, w2, w3}, {b, b, b, b}, {y0, y1, y2, y3}, {N0, N1, N2, N3}, {s, s, s, s}}, K, {}, 0,
+                                 ring);
 }
-KERNEL norm_glu(const int32_t* head, const float* x, const float* norm, const uint8_t* g, const uint8_t* u, const float* s, float* y, int N, int K, int slots) {
-  rows::gate_up<P, F, true, act::silu, R>({head[0], x, nullptr, norm, 1e-6f, 0}, g, u, y, N, K, s, s, 0, slots);
+KERNEL norm_glu(const int32_t* head, const float* x, const float* norm, const uint8_t* g, const uint8_t* u, const float* s, float* y, int N, int K, int ring) {
+  rows::gate_up<P, F, true, act::silu>({head[0], x, nullptr, norm, 1e-6f, 0}, g, u, y, N, K, s, s, 0, ring);
 }
-KERNEL hidden(const int32_t* head, const float* x, const int32_t* ids, const float* weights, const experts::Layer<F> m, float* h, int slots) {
-  experts::hidden<P, F, glu::silu, R == rows::Rows::Eight>(head[0], x, ids, weights, nullptr, m, h, slots);
+KERNEL hidden(const int32_t* head, const float* x, const int32_t* ids, const float* weights, const experts::Layer<F> m, float* h, int ring) {
+  experts::hidden<P, F, glu::silu>(head[0], x, ids, weights, nullptr, m, h, ring);
 }
-template <class P, class F>
-__global__ void __launch_bounds__(P::kThreads, P::B)
-    down(const int32_t* head, const int32_t* ids, const float* weights, const float* h, const experts::Layer<F> m, float* y, int slots) {
-  experts::down<P, F>(head[0], ids, weights, h, m, y, slots);
+KERNEL down(const int32_t* head, const int32_t* ids, const float* weights, const float* h, const experts::Layer<F> m, float* y, int ring) {
+  experts::down<P, F>(head[0], ids, weights, h, m, y, ring);
 }
 #undef KERNEL
 
@@ -177,29 +174,29 @@ struct Cut {
   std::function<bool(Op, const Moe&, int blocks)> run_moe;
 };
 
-template <class F, int W, int D, int B>
+template <class F, int W, int D, int B, int G, int R>
 Cut cut(const char* text) {
-  using P = tiles::Cut<W, D, B>;
-  using R = rows::Rows;
-  constexpr int fixed = sizeof(tiles::Shared<P, F>) + sizeof(tiles::RingShared<P>) + 64, slot = tiles::Ring<P, F>::kSlot;
+  using P = tiles::Cut<W, D, B, G, R>;
+  constexpr int fixed = sizeof(tiles::Meeting<P, F>) + sizeof(tiles::RingShared<P>) + 64, slot = tiles::Ring<P, F>::kSlot;
   Cut c{text, kind<F>(), P::kThreads, B, F::kScaled};
   c.run = [](Op op, const Args& a, int blocks) {
+    if ((a.rows > 4) != (R > 4)) return false;
     const int N = a.n[0] + a.n[1] + a.n[2] + a.n[3];
     const float* s = F::kScaled ? a.scale : nullptr;
-    size_t x = size_t(4) * a.K * (a.rows + (op != kAdd));
-    if (op == kAdd && x > kNearBytes) x = tiles::Window<P, F>::kBytes * size_t(a.rows);
+    size_t x = size_t(4) * a.K * (a.rows + (op != kAdd)), near = x;
+    if (op == kAdd && room(B, W, fixed, x, slot) < 2) x = tiles::Window<P, F>::kBytes * size_t(a.rows), near = 0;
     const int slots = room(B, W, fixed, x, slot);
     if (slots < 2) return false;
     const rig::Config cfg{dim3(std::min(blocks, op == kGlu ? a.n[0] / 8 : N / 8)), P::kThreads, x + size_t(slots) * W * slot};
-    auto go = [&](auto four, auto eight, auto... args) { rig::launch(a.rows > 4 ? eight : four, cfg, args..., slots); };
-    if (op == kAdd) go(add<P, F, R::Four>, add<P, F, R::Eight>, a.head, a.x, a.w[0], s, a.bias, a.y[0], a.n[0], a.K);
+    if (op == kAdd) rig::launch(add<P, F>, cfg, a.head, a.x, a.w[0], s, a.bias, a.y[0], a.n[0], a.K, int(near), slots * W * slot);
     if (op == kNorm)
-      go(norm_n<P, F, R::Four>, norm_n<P, F, R::Eight>, a.head, a.x, a.norm, a.w[0], a.w[1], a.w[2], a.w[3], s, a.bias, a.y[0], a.y[1], a.y[2], a.y[3],
-         a.n[0], a.n[1], a.n[2], a.n[3], a.K);
-    if (op == kGlu) go(norm_glu<P, F, R::Four>, norm_glu<P, F, R::Eight>, a.head, a.x, a.norm, a.w[0], a.w[1], s, a.y[0], a.n[0], a.K);
+      rig::launch(norm_n<P, F>, cfg, a.head, a.x, a.norm, a.w[0], a.w[1], a.w[2], a.w[3], s, a.bias, a.y[0], a.y[1], a.y[2], a.y[3], a.n[0], a.n[1], a.n[2], a.n[3],
+                  a.K, slots * W * slot);
+    if (op == kGlu) rig::launch(norm_glu<P, F>, cfg, a.head, a.x, a.norm, a.w[0], a.w[1], s, a.y[0], a.n[0], a.K, slots * W * slot);
     return true;
   };
   c.run_moe = [](Op op, const Moe& a, int blocks) {
+    if (op == kHidden ? (a.rows > 4) != (R > 4) : R > 4) return false;
     auto up = [](int n) { return (n + 127) / 128 * 128; };
     const size_t x = op == kHidden ? size_t(4) * up(a.H) * a.rows : size_t(a.rows > 1 ? 8 : 4) * a.k * up(a.I);
     const int slots = room(B, W, fixed + (op == kHidden ? 1600 : 600), x, slot), tiles = op == kHidden ? a.rows * a.k * a.I / 8 : a.H / F::kTile * a.rows;
@@ -209,20 +206,23 @@ Cut cut(const char* text) {
     m.gate_up_bias = a.gate_up_bias, m.down_bias = a.down_bias;
     if (F::kScaled) m.gate_up_scale = a.gate_up_scale, m.down_scale = a.down_scale;
     const rig::Config cfg{dim3(std::min(blocks, tiles)), P::kThreads, x + size_t(slots) * W * slot};
-    if (op == kHidden) rig::launch(a.rows > 4 ? hidden<P, F, R::Eight> : hidden<P, F, R::Four>, cfg, a.head, a.x, a.ids, a.weights, m, a.h, slots);
-    if (op == kDown) rig::launch(down<P, F>, cfg, a.head, a.ids, a.weights, a.h, m, a.y, slots);
+    if (op == kHidden) rig::launch(hidden<P, F>, cfg, a.head, a.x, a.ids, a.weights, m, a.h, slots * W * slot);
+    if (op == kDown) rig::launch(down<P, F>, cfg, a.head, a.ids, a.weights, a.h, m, a.y, slots * W * slot);
     return true;
   };
   return c;
 }
-#define CUT(F, W, D, B) cut<F, W, D, B>("W" #W " D" #D " B" #B " " #F)
+#define CUT(F, W, D, B, G, R) cut<F, W, D, B, G, R>("W" #W " D" #D " B" #B " G" #G " R" #R " " #F)
 inline const std::vector<Cut>& cuts() {
   static const std::vector<Cut> v = {
-      CUT(E4m3Blocks<1>, 8, 1, 2), CUT(E4m3Blocks<1>, 8, 2, 2), CUT(E4m3Blocks<1>, 8, 1, 3), CUT(E4m3Blocks<1>, 16, 1, 1), CUT(E4m3Blocks<1>, 16, 2, 1),
-      CUT(E4m3<1>, 8, 1, 2),
-      CUT(Nvfp4<1>, 8, 2, 2),      CUT(Nvfp4<1>, 8, 4, 2),      CUT(Nvfp4<1>, 8, 2, 3),      CUT(Nvfp4<1>, 16, 2, 1),      CUT(Nvfp4<1>, 16, 1, 1),
-      CUT(Nvfp4<2>, 8, 1, 2),
-      CUT(Mxfp4<1>, 8, 2, 2),      CUT(Mxfp4<1>, 16, 2, 1),
+      CUT(E4m3Blocks<1>, 8, 2, 2, 4, 4),  CUT(E4m3Blocks<1>, 8, 2, 2, 1, 4),  CUT(E4m3Blocks<1>, 16, 2, 1, 4, 4), CUT(E4m3Blocks<1>, 16, 2, 2, 4, 4),
+      CUT(E4m3Blocks<1>, 16, 1, 1, 2, 4), CUT(E4m3Blocks<1>, 8, 1, 3, 4, 4),  CUT(E4m3Blocks<2>, 8, 1, 2, 2, 4),
+      CUT(E4m3Blocks<1>, 8, 2, 2, 4, 8),  CUT(E4m3Blocks<1>, 16, 1, 1, 2, 8), CUT(E4m3Blocks<2>, 8, 1, 1, 2, 8),  CUT(E4m3Blocks<1>, 8, 2, 1, 4, 8),
+      CUT(E4m3<1>, 8, 2, 2, 4, 4),        CUT(E4m3<1>, 8, 2, 2, 4, 8),
+      CUT(Nvfp4<1>, 8, 2, 2, 4, 4),       CUT(Nvfp4<1>, 8, 2, 2, 1, 4),       CUT(Nvfp4<1>, 8, 4, 2, 4, 4),       CUT(Nvfp4<1>, 8, 2, 3, 4, 4),
+      CUT(Nvfp4<1>, 16, 2, 1, 4, 4),      CUT(Nvfp4<1>, 16, 2, 2, 4, 4),      CUT(Nvfp4<2>, 8, 2, 2, 2, 4),
+      CUT(Nvfp4<1>, 8, 2, 2, 4, 8),       CUT(Nvfp4<1>, 16, 2, 1, 2, 8),      CUT(Nvfp4<2>, 8, 2, 1, 2, 8),       CUT(Nvfp4<1>, 8, 4, 1, 4, 8),
+      CUT(Mxfp4<1>, 8, 2, 2, 4, 4),       CUT(Mxfp4<1>, 8, 2, 2, 4, 8),
   };
   return v;
 }

@@ -12,10 +12,11 @@
 
 namespace tiles {
 
-// Cut is a Point of a ring: warps of a block, units of a slot, blocks that registers must allow on a multiprocessor.
-template <int Warps, int Depth, int Blocks>
+// Cut is a Point of a ring: warps of a block, units of a slot, blocks that registers must allow on a multiprocessor, tiles that meet
+// at once, and most rows of x.
+template <int Warps, int Depth, int Blocks, int Meet, int Rows>
 struct Cut {
-  static constexpr int W = Warps, D = Depth, B = Blocks, kThreads = 32 * Warps;
+  static constexpr int W = Warps, D = Depth, B = Blocks, G = Meet, R = Rows, kThreads = 32 * Warps;
 };
 
 constexpr int kMostSlots = 8;
@@ -25,6 +26,15 @@ template <class P>
 struct RingShared {
   uint4 zero;
   uint64_t full[P::W][kMostSlots];
+};
+
+// Meeting is where the warps' sums of some tiles meet, so that what follows them is seldom and has work for many threads.
+template <class P, class F>
+struct Meeting {
+  static constexpr int kMeet = P::G, kMost = P::R;
+  float square[P::W][kRows];
+  float sum[P::W][P::G][P::R][F::kTile + 4];
+  __device__ __forceinline__ float at(int tile, int first, int warp, int col, int r) const { return sum[warp][tile - first][col][r]; }
 };
 
 template <class P, class F>
@@ -37,9 +47,10 @@ struct Ring {
   uint32_t parity = 0;     // of each slot
   int tile = 0, unit;      // to copy next
 
-  // The constructor starts the first copies. Memory takes slots * kSlot for each warp.
+  // The constructor starts the first copies. The rings of all warps have that many bytes, at least two slots each.
   template <class Job>
-  __device__ __forceinline__ Ring(const Job& job, RingShared<P>& s, unsigned char* ring, int slots) : slots(slots), span(span_of<P>(job.steps())) {
+  __device__ __forceinline__ Ring(const Job& job, RingShared<P>& s, unsigned char* ring, int bytes)
+      : span(span_of<P>(job.steps())), slots(min(kMostSlots, bytes / (P::W * kSlot))) {
     const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
     memory = ring + warp * slots * kSlot;
     full = s.full[warp];
@@ -112,40 +123,44 @@ __device__ __forceinline__ void turn_units(typename F::Unit (&u)[2], ptx::shared
 
 // multiply is that of weight_tiles.cuh, by a ring.
 template <bool Wide, class P, class F, class X, class Job, class Out>
-__device__ __forceinline__ void multiply(Ring<P, F>& ring, const RingShared<P>& zero, X& x, Shared<P, F>& s, const Job& job, Out& out) {
-  const int g = (threadIdx.x & 31) >> 2;
+__device__ __forceinline__ void multiply(Ring<P, F>& ring, const RingShared<P>& zero, X& x, Meeting<P, F>& s, const Job& job, Out& out) {
+  const int g = (threadIdx.x & 31) >> 2, tiles = job.tiles();
   const Span span = ring.span;
-  for (int tile = 0; tile < job.tiles(); tile++) {
-    x.turn(tile);
-    out.begin(tile);
-    const PinnedLane<Wide> lane(x.part, zero.zero);
-    float acc[F::kTile / 16][Wide ? 2 : 1][4] = {};
-    for (int unit = span.lo; unit < span.hi;) {
-      const int n = ring.chunk(job, unit), after = unit + n, next = after < span.hi ? after : span.lo;
-      x.ready(unit, n, next, ring.chunk(job, next));
-      typename F::Unit u[2];
-      const ptx::shared_pointer slot = ptx::pinned(ring.take());
-      F::read(u[0], slot, Ring<P, F>::kPart);
-      if constexpr (scales_chunks<F, Job>()) {
-        float factor[F::kTile / 8], part[F::kTile / 16][Wide ? 2 : 1][4] = {};
+  for (int first = 0; first < tiles; first += P::G) {
+    const int n = min(P::G, tiles - first);
+    out.begin(first, n);
+    for (int tile = first; tile < first + n; tile++) {
+      x.turn(tile);
+      const PinnedLane<Wide> lane(x.part, zero.zero);
+      float acc[F::kTile / 16][Wide ? 2 : 1][4] = {};
+      for (int unit = span.lo; unit < span.hi;) {
+        const int n = ring.chunk(job, unit), after = unit + n, next = after < span.hi ? after : span.lo;
+        x.ready(unit, n, next, ring.chunk(job, next));
+        typename F::Unit u[2];
+        const ptx::shared_pointer slot = ptx::pinned(ring.take());
+        F::read(u[0], slot, Ring<P, F>::kPart);
+        if constexpr (scales_chunks<F, Job>()) {
+          float factor[F::kTile / 8], part[F::kTile / 16][Wide ? 2 : 1][4] = {};
 #pragma unroll
-        for (int j = 0; j < F::kTile / 8; j++) factor[j] = job.factor(tile, g + 8 * j, unit);
-        turn_units<0, Wide, P, F>(u, slot, n, lane, x.place(unit), part);
+          for (int j = 0; j < F::kTile / 8; j++) factor[j] = job.factor(tile, g + 8 * j, unit);
+          turn_units<0, Wide, P, F>(u, slot, n, lane, x.place(unit), part);
 #pragma unroll
-        for (int m = 0; m < F::kTile / 16; m++)
+          for (int m = 0; m < F::kTile / 16; m++)
 #pragma unroll
-          for (int p = 0; p <= Wide; p++)
+            for (int p = 0; p <= Wide; p++)
 #pragma unroll
-            for (int i = 0; i < 4; i++) acc[m][p][i] = fmaf(factor[2 * m + i / 2], part[m][p][i], acc[m][p][i]);
-      } else {
-        turn_units<0, Wide, P, F>(u, slot, n, lane, x.place(unit), acc);
+              for (int i = 0; i < 4; i++) acc[m][p][i] = fmaf(factor[2 * m + i / 2], part[m][p][i], acc[m][p][i]);
+        } else {
+          turn_units<0, Wide, P, F>(u, slot, n, lane, x.place(unit), acc);
+        }
+        ring.refill(job);
+        unit = after;
       }
-      ring.refill(job);
-      unit = after;
+      if (tile == first && first > 0) __syncthreads();  // those of the tiles before are read
+      leave<Wide, F>(s.sum[threadIdx.x >> 5][tile - first], acc);
     }
-    leave<Wide>(s, tile, acc);
     __syncthreads();
-    out.emit(tile);
+    out.emit(first, n);
   }
 }
 

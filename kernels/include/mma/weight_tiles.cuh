@@ -75,10 +75,13 @@ struct Point {
   static constexpr int W = Warps, D = Depth, B = Blocks, A = Ahead, kThreads = 32 * Warps;
 };
 
+// Shared is where the warps' sums of a tile meet.
 template <class P, class F = Bf16>
 struct Shared {
+  static constexpr int kMeet = 1, kMost = kRows;  // tiles that meet at once, rows of x
   float square[P::W][kRows];
   float sum[2][P::W][kRows][F::kTile + 4];  // of even and odd tiles
+  __device__ __forceinline__ float at(int tile, int, int warp, int col, int r) const { return sum[tile & 1][warp][col][r]; }
 };
 
 // Share is this block's part of count units; blocks times units are below 2^32.
@@ -375,18 +378,22 @@ __device__ __forceinline__ DirectOf<F>& lane_of(DirectOf<F>& x) {
 
 // ------------------------------------------------------------------------------------------------------------- product
 
-// total sums what the warps have for one output of a tile.
+// total sums what the warps have for one output of a tile, of those from first on that meet.
+template <class P, class F, template <class, class> class S>
+__device__ __forceinline__ float total(const S<P, F>& s, int tile, int first, int r, int col) {
+  float v = s.at(tile, first, 0, col, r);
+#pragma unroll
+  for (int w = 1; w < P::W; w++) v += s.at(tile, first, w, col, r);
+  return F::kFactor == 1 ? v : v * F::kFactor;
+}
 template <class P, class F>
 __device__ __forceinline__ float total(const Shared<P, F>& s, int tile, int r, int col) {
-  float v = s.sum[tile & 1][0][col][r];
-#pragma unroll
-  for (int w = 1; w < P::W; w++) v += s.sum[tile & 1][w][col][r];
-  return F::kFactor == 1 ? v : v * F::kFactor;
+  return total(s, tile, tile, r, col);
 }
 
 // norm_factor is 1/sqrt(mean square + eps) of a row, once its squares are there.
-template <class P, class F>
-__device__ __forceinline__ float norm_factor(const Shared<P, F>& s, int row, int K, float eps) {
+template <class P, class F, template <class, class> class S>
+__device__ __forceinline__ float norm_factor(const S<P, F>& s, int row, int K, float eps) {
   float q = 0;
 #pragma unroll
   for (int w = 0; w < P::W; w++) q += s.square[w][row];
@@ -404,12 +411,11 @@ __device__ __forceinline__ void steps(Flow<P, F>& flow, int n, L& lane, int at, 
 }
 
 // leave puts a warp's sums of a tile where total finds them.
-template <bool Wide, class P, class F>
-__device__ __forceinline__ void leave(Shared<P, F>& s, int tile, float (&acc)[F::kTile / 16][Wide ? 2 : 1][4]) {
-  const int warp = threadIdx.x >> 5, g = (threadIdx.x & 31) >> 2, t = threadIdx.x & 3;
+template <bool Wide, class F>
+__device__ __forceinline__ void leave(float (*to)[F::kTile + 4], float (&acc)[F::kTile / 16][Wide ? 2 : 1][4]) {
+  const int g = (threadIdx.x & 31) >> 2, t = threadIdx.x & 3;
 #pragma unroll
   for (int m = 0; m < F::kTile / 16; m++) {
-    float(*to)[F::kTile + 4] = s.sum[tile & 1][warp];
     float(&v)[4] = acc[m][0];
     if (Wide) {
 #pragma unroll
@@ -432,7 +438,8 @@ __host__ __device__ constexpr bool scales_chunks() {
 }
 
 // multiply takes all tiles of the block. X gives turn(tile) before a tile, and ready(step, n, next, next_n) and place(step) for a
-// chunk's fragments, which lane_of(x) reads; Out gives begin(tile) before a tile's sums and emit(tile) after them, by all threads.
+// chunk's fragments, which lane_of(x) reads; Out gives begin(tile, n) before the sums of n tiles that meet and emit(tile, n) after them, by
+// all threads.
 template <bool Wide, class P, class F, class X, class Job, class Out>
 __device__ __forceinline__ void multiply(Flow<P, F>& flow, X& x, Shared<P, F>& s, const Job& job, Out& out) {
   const int g = (threadIdx.x & 31) >> 2;
@@ -440,7 +447,7 @@ __device__ __forceinline__ void multiply(Flow<P, F>& flow, X& x, Shared<P, F>& s
   auto&& lane = lane_of<Wide>(x);
   for (int tile = 0; tile < job.tiles(); tile++) {
     x.turn(tile);
-    out.begin(tile);
+    out.begin(tile, 1);
     if (P::A > 0) flow.ahead(job, tile + P::A);
     float acc[F::kTile / 16][Wide ? 2 : 1][4] = {};
     for (int step = span.lo; step < span.hi;) {
@@ -463,9 +470,9 @@ __device__ __forceinline__ void multiply(Flow<P, F>& flow, X& x, Shared<P, F>& s
       }
       step = after;
     }
-    leave<Wide>(s, tile, acc);
+    leave<Wide, F>(s.sum[tile & 1][threadIdx.x >> 5], acc);
     __syncthreads();
-    out.emit(tile);
+    out.emit(tile, 1);
   }
 }
 

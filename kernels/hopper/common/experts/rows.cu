@@ -26,7 +26,7 @@ using DownSome = tiles::Point<16, 3, 2, 0>;
              const uint16_t* __restrict__ shared_up,                        /* [S, H] or null */                                    \
              float* __restrict__ h,                                         /* [rows, k*I + S] */                                   \
              int32_t E, int32_t I, int32_t S, int32_t H, int32_t k) {                                                               \
-    experts::hidden<Hidden, F, Glu, true, true>(head[0], x, ids, weights, shared_scale,                                                         \
+    experts::hidden<Hidden, F, Glu>(head[0], x, ids, weights, shared_scale,                                                         \
                                     {gate_up, nullptr, shared_gate, shared_up, nullptr, E, I, S, H, k}, h);                         \
   }
 HIDDEN(experts_hidden_rows_bf16_silu, glu::silu)

@@ -16,10 +16,7 @@
 // Order of a sum over slots: slots rising, the shared expert last, split over warps.
 #pragma once
 
-#include <type_traits>
-
-#include "../../../include/epilogue/act.cuh"
-#include "../../../include/mma/quantised.cuh"
+#include "../linear/rows.cuh"
 
 namespace experts {
 
@@ -100,31 +97,20 @@ struct Layer {
   float limit;
 };
 
-// ring_bytes is what a ring of so many slots takes.
-template <class P, class F>
-__device__ __forceinline__ int ring_bytes(int slots) {
-  if constexpr (F::kPanel == 1)
-    return 0;
-  else
-    return P::W * slots * tiles::Ring<P, F>::kSlot;
-}
-
-// stream starts the flow of weights, makes x, which may wait for the predecessor, and multiplies.
-template <class P, class F, bool Wide, bool Narrow, class Job, class Out, class Make>
-__device__ __forceinline__ void stream(const Job& job, unsigned char* memory, int slots, tiles::Shared<P, F>& s, Out& out, bool wide, const Make& make) {
-  const auto go = [&](const tiles::Span& span, const auto& multiply) {
-    auto&& x = make(span);
-    if constexpr (Wide)
-      if (!Narrow || wide) return multiply(std::true_type(), x);
-    if constexpr (Narrow) multiply(std::false_type(), x);
-  };
+// stream starts the flow of weights, makes x, which may wait for the predecessor, and multiplies. Of Single, x is one row.
+template <class P, class F, bool Single, class Job, class Out, class Make>
+__device__ __forceinline__ void stream(const Job& job, unsigned char* memory, int ring, rows::Sums<P, F>& s, Out& out, bool wide, const Make& make) {
   if constexpr (F::kPanel == 1) {
     tiles::Flow<P, F> flow(job);
-    go(flow.span, [&](auto w, auto& x) { tiles::multiply<decltype(w)::value>(flow, x, s, job, out); });
+    auto&& x = make(flow.span);
+    if constexpr (!Single)
+      if (wide) return tiles::multiply<true>(flow, x, s, job, out);
+    tiles::multiply<false>(flow, x, s, job, out);
   } else {
     __shared__ tiles::RingShared<P> shared;
-    tiles::Ring<P, F> ring(job, shared, memory, slots);
-    go(ring.span, [&](auto w, auto& x) { tiles::multiply<decltype(w)::value>(ring, shared, x, s, job, out); });
+    tiles::Ring<P, F> flow(job, shared, memory, ring);
+    auto&& x = make(flow.span);
+    tiles::multiply<(P::R > kRows / 2)>(flow, shared, x, s, job, out);
   }
 }
 
@@ -149,48 +135,67 @@ struct HiddenJob {
   }
 };
 
-template <class P, class F, class Glu>
+template <class S, class P, class F, class Glu>
 struct HiddenOut {
   static constexpr int kHalf = F::kTile / 2;
-  tiles::Shared<P, F>& s;
+  using Mine = rows::Outputs<S, P, kHalf>;
+  static constexpr int kEach = Mine::kEach;
+  const S& s;
   const HiddenJob<F>& job;
   const float *weights, *shared_scale;  // [rows, k]; [rows] before the sigmoid
   float* h;
   int rows, stride, width;  // of h: of a slot, of a row
-  __device__ __forceinline__ void begin(int) {}
-  __device__ __forceinline__ void emit(int tile) {
-    const int col = threadIdx.x / kHalf, r = threadIdx.x % kHalf, u = job.lo + tile * (kHalf / 8) + r / 8;
-    if (col >= rows || u >= job.hi) return;
+  int to[kEach];            // in h; -1: the row does not take the expert
+  float factor[kEach], gate_of[kEach], up_of[kEach], gate_bias[kEach], up_bias[kEach];
+  __device__ __forceinline__ void begin(int first, int n) {
     const Layer<F>& m = job.m;
-    const int d = min(u / job.per, job.count), i = (u - d * job.per) * 8 + r % 8, at = r / 8 * 16 + r % 8;
-    float g = tiles::total(s, tile, at, col), v = tiles::total(s, tile, at + 8, col), f;
-    int slot = m.k;
-    if (d < job.count) {
-      slot = job.table.slot[d][col];
-      if (slot < 0) return;
-      f = ptx::load_l2(weights + col * m.k + slot);
-      const int64_t row = int64_t(job.table.id[d]) * 2 * m.I + i;
-      if (F::kScaled && m.gate_up_scale) g *= m.gate_up_scale[row], v *= m.gate_up_scale[row + m.I];
-      if (m.gate_up_bias) g += m.gate_up_bias[row], v += m.gate_up_bias[row + m.I];
-    } else {
-      f = shared_scale ? act::sigmoid::of(ptx::load_l2(shared_scale + col)) : 1.0f;
-      if (F::kScaled && m.sgate_scale) g *= m.sgate_scale[i];
-      if (F::kScaled && m.sup_scale) v *= m.sup_scale[i];
+#pragma unroll
+    for (int i = 0; i < kEach; i++) {
+      int tile, r, col;
+      to[i] = -1;
+      if (!Mine::place(i, first, n, rows, tile, r, col)) continue;
+      const int u = job.lo + tile * (kHalf / 8) + r / 8;
+      if (u >= job.hi) continue;
+      const int d = min(u / job.per, job.count), c = (u - d * job.per) * 8 + r % 8;
+      int slot = m.k;
+      gate_of[i] = up_of[i] = 1, gate_bias[i] = up_bias[i] = 0;
+      if (d < job.count) {
+        slot = job.table.slot[d][col];
+        if (slot < 0) continue;
+        factor[i] = ptx::load_l2(weights + col * m.k + slot);
+        const int64_t row = int64_t(job.table.id[d]) * 2 * m.I + c;
+        if (F::kScaled && m.gate_up_scale) gate_of[i] = m.gate_up_scale[row], up_of[i] = m.gate_up_scale[row + m.I];
+        if (m.gate_up_bias) gate_bias[i] = m.gate_up_bias[row], up_bias[i] = m.gate_up_bias[row + m.I];
+      } else {
+        factor[i] = shared_scale ? act::sigmoid::of(ptx::load_l2(shared_scale + col)) : 1.0f;
+        if (F::kScaled && m.sgate_scale) gate_of[i] = m.sgate_scale[c];
+        if (F::kScaled && m.sup_scale) up_of[i] = m.sup_scale[c];
+      }
+      to[i] = col * width + slot * stride + c;
     }
-    h[int64_t(col) * width + slot * stride + i] = f * Glu::of(g, v, m.limit);
+  }
+  __device__ __forceinline__ void emit(int first, int n) {
+#pragma unroll
+    for (int i = 0; i < kEach; i++) {
+      int tile, r, col;
+      if (!Mine::place(i, first, n, rows, tile, r, col) || to[i] < 0) continue;
+      const int at = r / 8 * 16 + r % 8;
+      float g = tiles::total(s, tile, first, at, col), v = tiles::total(s, tile, first, at + 8, col);
+      if (F::kScaled) g *= gate_of[i], v *= up_of[i];
+      h[to[i]] = factor[i] * Glu::of(g + gate_bias[i], v + up_bias[i], job.m.limit);
+    }
   }
 };
 
-template <class P, class F, class Glu, bool Wide, bool Narrow = !Wide>
+template <class P, class F, class Glu>
 __device__ __forceinline__ void hidden(int rows, const float* x, const int32_t* ids, const float* weights, const float* shared_scale,
-                                       const Layer<F>& m, float* h, int slots = 0) {
+                                       const Layer<F>& m, float* h, int ring = 0) {
   extern __shared__ __align__(128) uint8_t memory[];
-  __shared__ tiles::Shared<P, F> s;
+  __shared__ rows::Sums<P, F> s;
   __shared__ Table table;
-  static_assert(P::kThreads >= F::kTile / 2 * kRows, "a thread an output");
   ptx::wait_for_predecessor_first();
   const tiles::Span span = tiles::in_steps<F>(tiles::span_of<P>(units<F>(m.H)));
-  tiles::NearOf<F> near{{memory + ring_bytes<P, F>(slots), rows}};
+  tiles::NearOf<F> near{{memory + ring, rows}};
   for (int r = 0; r < rows; r++) near.fetch(span, r, x + int64_t(r) * m.H, F::kSteps == 1 ? 1 << 30 : m.H);
   if (threadIdx.x < 32) make_table(table, ids, rows, m.k, m.E);
   const int stride = up<F>(m.I), width = m.k * stride + up<F>(m.S);
@@ -202,8 +207,8 @@ __device__ __forceinline__ void hidden(int rows, const float* x, const int32_t* 
   const int per = m.I / 8;
   const tiles::Share share(table.count * per + m.S / 8);
   const HiddenJob<F> job{table, m, share.lo, share.hi, table.count, per};
-  HiddenOut<P, F, Glu> out{s, job, weights, shared_scale, h, rows, stride, width};
-  stream<P, F, Wide, Narrow>(job, memory, slots, s, out, rows > kRows / 2, [&](const tiles::Span&) -> tiles::NearOf<F>& {
+  HiddenOut<rows::Sums<P, F>, P, F, Glu> out{s, job, weights, shared_scale, h, rows, stride, width};
+  stream<P, F, false>(job, memory, ring, s, out, rows > kRows / 2, [&](const tiles::Span&) -> tiles::NearOf<F>& {
     near.template split<false>(span, nullptr, 0, nullptr);
     return near;
   });
@@ -265,46 +270,55 @@ struct HiddenRows {
   __device__ __forceinline__ int place(int step) const { return step * F::kSteps; }
 };
 
-template <class P, class F, bool Add>
+template <class S, class P, class F, bool Add>
 struct DownOut {
-  tiles::Shared<P, F>& s;
+  static constexpr int kEach = (S::kMeet * F::kTile + P::kThreads - 1) / P::kThreads;
+  const S& s;
   const DownJob<F>& job;
   const float* weights;  // [rows, k]; for biases
   float* y;
-  float old;
-  __device__ __forceinline__ float* place(int tile, int& row, int& n) const {
+  float old[kEach];
+  __device__ __forceinline__ float* place(int i, int first, int n, int& tile, int& row, int& c) const {
+    const int j = threadIdx.x + i * P::kThreads;
+    tile = first + j / F::kTile;
     const int u = job.lo + tile;
-    row = u % job.rows, n = u / job.rows * F::kTile + threadIdx.x;
-    return threadIdx.x < F::kTile && n < job.m.H ? y + int64_t(row) * job.m.H + n : nullptr;
+    row = u % job.rows, c = u / job.rows * F::kTile + j % F::kTile;
+    return j < n * F::kTile && c < job.m.H ? y + int64_t(row) * job.m.H + c : nullptr;
   }
-  __device__ __forceinline__ void begin(int tile) {
-    int row, n;
-    const float* p = place(tile, row, n);
-    if (!p) return;
-    old = Add ? ptx::load_l2(p) : 0;
-    if (const float* b = job.m.down_bias)
-      for (int i = row * job.m.k; i < (row + 1) * job.m.k; i++) old = fmaf(ptx::load_l2(weights + i), b[int64_t(job.ids[i]) * job.m.H + n], old);
+  __device__ __forceinline__ void begin(int first, int n) {
+#pragma unroll
+    for (int i = 0; i < kEach; i++) {
+      int tile, row, c;
+      const float* p = place(i, first, n, tile, row, c);
+      if (!p) continue;
+      old[i] = Add ? ptx::load_l2(p) : 0;
+      if (const float* b = job.m.down_bias)
+        for (int k = row * job.m.k; k < (row + 1) * job.m.k; k++) old[i] = fmaf(ptx::load_l2(weights + k), b[int64_t(job.ids[k]) * job.m.H + c], old[i]);
+    }
   }
-  __device__ __forceinline__ void emit(int tile) {
-    int row, n;
-    if (float* p = place(tile, row, n)) *p = old + tiles::total(s, tile, threadIdx.x, 0);
+  __device__ __forceinline__ void emit(int first, int n) {
+#pragma unroll
+    for (int i = 0; i < kEach; i++) {
+      int tile, row, c;
+      if (float* p = place(i, first, n, tile, row, c)) *p = old[i] + tiles::total(s, tile, first, (threadIdx.x + i * P::kThreads) % F::kTile, 0);
+    }
   }
 };
 
 template <class P, class F, bool Add = true>
 __device__ __forceinline__ void down(int rows, const int32_t* ids, const float* weights, const float* h, const Layer<F>& m, float* y,
-                                     int slots = 0) {
+                                     int ring = 0) {
   extern __shared__ __align__(128) uint8_t memory[];
-  __shared__ tiles::Shared<P, F> s;
+  __shared__ rows::Sums<P, F> s;
   __shared__ int32_t id[kMaxPairs];
   ptx::start_successor();
   for (int i = threadIdx.x; i < rows * m.k; i += P::kThreads) id[i] = ptx::load_l2(ids + i);
   __syncthreads();
   const tiles::Share share((m.H + F::kTile - 1) / F::kTile * rows);
   const DownJob<F> job{m, id, share.lo, share.hi, rows};
-  DownOut<P, F, Add> out{s, job, weights, y};
-  unsigned char* from = memory + ring_bytes<P, F>(slots);
-  stream<P, F, false, true>(job, memory, slots, s, out, false, [&](const tiles::Span& span) {
+  DownOut<rows::Sums<P, F>, P, F, Add> out{s, job, weights, y};
+  unsigned char* from = memory + ring;
+  stream<P, F, true>(job, memory, ring, s, out, false, [&](const tiles::Span& span) {
     ptx::wait_for_predecessor();
     HiddenRows<F> x{{from, 1}, from, h, tiles::in_steps<F>(span), share.lo, share.hi, rows, m.k * up<F>(m.I) + up<F>(m.S)};
     if (job.tiles() > 0) x.fetch(share.lo, from);

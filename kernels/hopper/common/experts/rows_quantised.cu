@@ -7,41 +7,41 @@
 
 namespace {
 
+template <class F, int Rows>
+using Hidden = tiles::Cut<8, 2, 2, 4, Rows>;
 template <class F>
-using Hidden = tiles::Cut<8, (F::kBytes > 600 ? 1 : 2), 2>;
-template <class F>
-using Down = tiles::Cut<16, (F::kBytes > 600 ? 1 : 2), 1>;  // of few tiles
+using Down = tiles::Cut<16, 2, 1, 2, 4>;  // of few tiles, a row each
 
 }  // namespace
 
-#define ENTRY(P) extern "C" __global__ void __launch_bounds__(P::kThreads, P::B)
+#define ENTRY(...) extern "C" __global__ void __launch_bounds__(__VA_ARGS__::kThreads, __VA_ARGS__::B)
 #define IN(T, NAME) const T* __restrict__ NAME
 
 // h = weights * act(gate x) * up x of the row's experts, and of the shared one with sigmoid(shared_scale) for a weight. x [rows, H],
-// ids and weights [rows, k], h [rows, k*I' + S'], the rest as in experts::Layer. WIDE: of 5 to 8 rows, which AT says.
-#define HIDDEN(F, WIDE, AT, ACT)                                                                                                                \
-  ENTRY(Hidden<F>) experts_hidden_rows_##F##_##ACT##_##AT(                                                                                      \
+// ids and weights [rows, k], h [rows, k*I' + S'], the rest as in experts::Layer. AT is most rows, 4 or 8.
+#define HIDDEN(F, AT, ACT)                                                                                                                \
+  ENTRY(Hidden<F, AT>) experts_hidden_rows_##F##_##ACT##_##AT(                                                                                      \
       IN(int32_t, head), IN(float, x), IN(int32_t, ids), IN(float, weights), IN(uint8_t, gate_up), IN(float, gate_up_scale),                    \
       IN(float, gate_up_bias), IN(float, shared_scale), IN(uint8_t, shared_gate), IN(uint8_t, shared_up), IN(float, sg), IN(float, su),         \
-      float* __restrict__ h, int32_t E, int32_t I, int32_t S, int32_t H, int32_t k, float limit, int32_t slots) {                               \
-    experts::hidden<Hidden<F>, F, glu::ACT, WIDE>(head[0], x, ids, weights, shared_scale,                                                       \
+      float* __restrict__ h, int32_t E, int32_t I, int32_t S, int32_t H, int32_t k, float limit, int32_t ring) {                               \
+    experts::hidden<Hidden<F, AT>, F, glu::ACT>(head[0], x, ids, weights, shared_scale,                                                       \
                                                   {gate_up, nullptr, shared_gate, shared_up, nullptr, E, I, S, H, k, gate_up_bias, nullptr,     \
                                                    gate_up_scale, nullptr, sg, su, nullptr, limit},                                             \
-                                                  h, slots);                                                                                    \
+                                                  h, ring);                                                                                    \
   }
 #define BOTH_OF(F, ACT)        \
-  HIDDEN(F, false, 4, ACT)     \
-  HIDDEN(F, true, 8, ACT)
+  HIDDEN(F, 4, ACT)     \
+  HIDDEN(F, 8, ACT)
 
 // y = down h + weights * down_bias, over the row's experts and the shared one; or y += it
 #define DOWN(NAME, F, ADD)                                                                                                                      \
   ENTRY(Down<F>) NAME##_##F(IN(int32_t, head), IN(int32_t, ids), IN(float, weights), IN(float, h), IN(uint8_t, w), IN(float, down_scale),       \
                             IN(float, down_bias), IN(uint8_t, shared_down), IN(float, sd), float* y, int32_t I, int32_t S, int32_t H, int32_t k, \
-                            int32_t slots) {                                                                                                    \
+                            int32_t ring) {                                                                                                    \
     experts::down<Down<F>, F, ADD>(head[0], ids, weights, h,                                                                                    \
                                    {nullptr, w, nullptr, nullptr, shared_down, 0, I, S, H, k, nullptr, down_bias, nullptr, down_scale, nullptr, \
                                     nullptr, sd, 0.0f},                                                                                         \
-                                   y, slots);                                                                                                   \
+                                   y, ring);                                                                                                   \
   }
 
 #define ALL_OF(F)               \

@@ -74,53 +74,80 @@ struct Conv {
   const int32_t *row_seq, *cu_rows, *slot, *fresh;
 };
 
-// StackOut writes y = factor*sum + bias, or adds it. Thread kTile col + r has row r of a tile and row col of x.
-template <class P, class F, bool Norm, bool Add, bool Convolve>
+// Outputs are those of tiles that meet, Per of a tile and row of x: which of them are a thread's.
+template <class S, class P, int Per>
+struct Outputs {
+  static constexpr int kEach = (S::kMeet * Per * S::kMost + P::kThreads - 1) / P::kThreads;
+  // place finds output number i of this thread; false: none.
+  __device__ __forceinline__ static bool place(int i, int first, int n, int rows, int& tile, int& r, int& col) {
+    const int j = threadIdx.x + i * P::kThreads;
+    r = j % Per;
+    if (S::kMeet == 1) {
+      tile = first, col = j / Per;
+      return col < rows;
+    }
+    tile = first + j / (Per * rows), col = j / Per % rows;
+    return tile < first + n;
+  }
+};
+
+// StackOut writes y = factor*sum + bias, or adds it.
+template <class S, class P, class F, bool Norm, bool Add, bool Convolve>
 struct StackOut {
-  static constexpr int kTile = F::kTile;
-  static_assert(P::kThreads >= kTile * tiles::kRows, "a thread an output");
-  tiles::Shared<P, F>& s;
+  using Mine = Outputs<S, P, F::kTile>;
+  static constexpr int kEach = Mine::kEach;
+  const S& s;
   const Stack<F>& m;
   int lo, hi, rows, K;
   float eps;
   Conv conv;
-  float old;     // of y, where it is added to
-  float factor;  // of the row
+  float old[kEach];     // of y, where it is added to
+  float factor[kEach];  // of the row
+  float scale[kEach];   // of the matrix's row
 
-  __device__ __forceinline__ bool place(int tile, int& col, int& row) const {
-    col = threadIdx.x / kTile;
-    row = lo + tile * kTile + threadIdx.x % kTile;
-    return col < rows && row < hi;
+  __device__ __forceinline__ bool place(int i, int first, int n, int& tile, int& r, int& col, int& row) const {
+    const bool is = Mine::place(i, first, n, rows, tile, r, col);
+    row = lo + tile * F::kTile + r;
+    return is && row < hi;
   }
-  __device__ __forceinline__ void begin(int tile) {
-    int col, row;
-    if (!(Add || Convolve) || !place(tile, col, row)) return;
-    const int at = m.find(row);
-    if (Add) old = ptx::load_l2(pick(m.y, at) + int64_t(col) * pick(m.n, at) + row);
-    if (Convolve && at == 0) {
-      const float* p = conv.state + int64_t(conv.slot[conv.row_seq[col]]) * 3 * m.n[0] + row;
-      for (int j = 0; j < 3; j++) ptx::prefetch_l2(p + j * m.n[0]);
-      ptx::prefetch_l2(conv.w + 4 * row);
+  __device__ __forceinline__ void begin(int first, int n) {
+#pragma unroll
+    for (int i = 0; i < kEach; i++) {
+      int tile, r, col, row;
+      if (!(Add || Convolve || F::kScaled) || !place(i, first, n, tile, r, col, row)) continue;
+      const int at = m.find(row);
+      if (Add) old[i] = ptx::load_l2(pick(m.y, at) + int64_t(col) * pick(m.n, at) + row);
+      if (F::kScaled) {
+        const float* f = pick(m.scale, at);
+        scale[i] = f ? f[row] : 1;
+      }
+      if (Convolve && at == 0) {
+        const float* p = conv.state + int64_t(conv.slot[conv.row_seq[col]]) * 3 * m.n[0] + row;
+        for (int j = 0; j < 3; j++) ptx::prefetch_l2(p + j * m.n[0]);
+        ptx::prefetch_l2(conv.w + 4 * row);
+      }
     }
   }
-  __device__ __forceinline__ void emit(int tile) {
-    int col, row;
-    if (!place(tile, col, row)) return;
-    if (Norm && tile == 0) factor = tiles::norm_factor(s, col, K, eps);
-    const int at = m.find(row);
-    if (Convolve && at == 0) {
-      if (col == 0) channel(tile, row);
-      return;
+  __device__ __forceinline__ void emit(int first, int n) {
+#pragma unroll
+    for (int i = 0; i < kEach; i++) {
+      int tile, r, col, row;
+      if (!place(i, first, n, tile, r, col, row)) continue;
+      if (Norm && first == 0) factor[i] = tiles::norm_factor(s, col, K, eps);
+      const int at = m.find(row);
+      if (Convolve && at == 0) {
+        if (col == 0) channel(tile, first, r, row, F::kScaled ? scale[i] : 1);
+        continue;
+      }
+      float v = tiles::total(s, tile, first, r, col);
+      if (Norm) v *= factor[i];
+      if (F::kScaled) v *= scale[i];
+      if (const float* b = pick(m.bias, at)) v += b[row];
+      pick(m.y, at)[int64_t(col) * pick(m.n, at) + row] = Add ? old[i] + v : v;
     }
-    float v = tiles::total(s, tile, threadIdx.x % kTile, col);
-    if (Norm) v *= factor;
-    if (F::kScaled)
-      if (const float* f = pick(m.scale, at)) v *= f[row];
-    if (const float* b = pick(m.bias, at)) v += b[row];
-    pick(m.y, at)[int64_t(col) * pick(m.n, at) + row] = Add ? old + v : v;
   }
   // channel takes the rows of channel c in order, each sequence's with its own state.
-  __device__ __forceinline__ void channel(int tile, int c) {
+  __device__ __forceinline__ void channel(int tile, int first, int r, int c, float scale) {
     const int C = m.n[0];
     const float4 w = *reinterpret_cast<const float4*>(conv.w + 4 * c);
     for (int col = 0; col < rows;) {
@@ -129,10 +156,9 @@ struct StackOut {
       float h0 = 0, h1 = 0, h2 = 0;
       if (!conv.fresh[seq]) h0 = ptx::load_l2(p), h1 = ptx::load_l2(p + C), h2 = ptx::load_l2(p + 2 * C);
       for (; col < end; col++) {
-        float x = tiles::total(s, tile, threadIdx.x % kTile, col);
+        float x = tiles::total(s, tile, first, r, col);
         if (Norm) x *= tiles::norm_factor(s, col, K, eps);
-        if (F::kScaled)
-          if (const float* f = m.scale[0]) x *= f[c];
+        if (F::kScaled) x *= scale;
         m.y[0][int64_t(col) * C + c] = act::silu::of(w.x * h0 + w.y * h1 + w.z * h2 + w.w * x);
         h0 = h1, h1 = h2, h2 = x;
       }
@@ -141,8 +167,17 @@ struct StackOut {
   }
 };
 
-// Rows is how many rows of x an entry takes: Any, chosen by each launch, or Four or Eight at most. Bits are the same.
-enum class Rows { Any, Four, Eight };
+// Sums is where those of a format meet.
+template <class P, class F, bool Panels = (F::kPanel > 1)>
+struct SumsOf {
+  using type = tiles::Shared<P, F>;
+};
+template <class P, class F>
+struct SumsOf<P, F, true> {
+  using type = tiles::Meeting<P, F>;
+};
+template <class P, class F>
+using Sums = typename SumsOf<P, F>::type;
 
 // X says what a linear multiplies: rows of x [rows, K], those that from names if it is there, or their norms.
 struct X {
@@ -155,9 +190,9 @@ struct X {
 };
 
 // finish is what follows the first loads of weights.
-template <class P, class F, bool Norm, bool Direct, Rows Most, class Job, class Out, class Multiply>
+template <class P, class F, bool Norm, bool Direct, class Job, class Out, class Multiply>
 __device__ __forceinline__ void finish(uint8_t* memory, const tiles::Span& units, const Job& job, const X& x, int K, Out& out, int near_bytes,
-                                       const Multiply& multiply) {
+                                       const Multiply& multiply, float (*square)[tiles::kRows]) {
   const tiles::Span span = tiles::in_steps<F>(units);
   float* weights = reinterpret_cast<float*>(memory + x.rows * 4 * K);
   if (Norm) tiles::fetch_const(span, weights, x.norm);
@@ -167,16 +202,17 @@ __device__ __forceinline__ void finish(uint8_t* memory, const tiles::Span& units
     multiply(std::false_type(), direct);
     return;
   }
-  const bool wide = Most == Rows::Eight || Most == Rows::Any && x.rows > tiles::kRows / 2;
+  // Entries of panels are for up to 4 rows or up to 8; others choose.
   const auto go = [&](auto& part) {
-    if constexpr (Most != Rows::Four)
-      if (wide) return multiply(std::true_type(), part);
-    if constexpr (Most != Rows::Eight) multiply(std::false_type(), part);
+    if constexpr (F::kPanel > 1)
+      multiply(std::bool_constant<(Sums<P, F>::kMost > tiles::kRows / 2)>(), part);
+    else
+      x.rows > tiles::kRows / 2 ? multiply(std::true_type(), part) : multiply(std::false_type(), part);
   };
   if (Norm || x.rows * 4 * K <= near_bytes) {
     tiles::NearOf<F> near{{memory, x.rows}};
     for (int r = 0; r < x.rows; r++) near.fetch(span, r, x.x + int64_t(x.from ? x.from[r] : r) * K);
-    near.template split<Norm>(span, weights, x.plus_one, out.s.square);
+    near.template split<Norm>(span, weights, x.plus_one, square);
     go(near);
   } else if constexpr (!Norm) {
     tiles::Window<P, F> window(memory, x.x, x.rows, K);
@@ -186,20 +222,20 @@ __device__ __forceinline__ void finish(uint8_t* memory, const tiles::Span& units
 }
 
 // run multiplies; x is split once where it takes at most near_bytes, and must be where there is a norm; or, read directly, never lies
-// in shared memory. What streams through a ring has that many slots, behind x.
-template <class P, class F, bool Norm, bool Direct, Rows Most, class Job, class Out>
-__device__ __forceinline__ void run(const Job& job, const X& x, int K, Out& out, int near_bytes, int slots) {
+// in shared memory. Rings have that many bytes, before x.
+template <class P, class F, bool Norm, bool Direct, class Job, class Out>
+__device__ __forceinline__ void run(const Job& job, const X& x, int K, Sums<P, F>& s, Out& out, int near_bytes, int ring) {
   extern __shared__ __align__(128) uint8_t memory[];
   if constexpr (F::kPanel == 1) {
     tiles::Flow<P, F> flow(job);
-    finish<P, F, Norm, Direct, Most>(memory, flow.span, job, x, K, out, near_bytes,
-                               [&](auto wide, auto& part) { tiles::multiply<decltype(wide)::value>(flow, part, out.s, job, out); });
+    finish<P, F, Norm, Direct>(
+        memory, flow.span, job, x, K, out, near_bytes, [&](auto wide, auto& part) { tiles::multiply<decltype(wide)::value>(flow, part, s, job, out); }, s.square);
   } else {
     __shared__ tiles::RingShared<P> shared;
-    const int bytes = P::W * slots * tiles::Ring<P, F>::kSlot;
-    tiles::Ring<P, F> ring(job, shared, memory, slots);
-    finish<P, F, Norm, false, Most>(memory + bytes, ring.span, job, x, K, out, near_bytes,
-                              [&](auto wide, auto& part) { tiles::multiply<decltype(wide)::value>(ring, shared, part, out.s, job, out); });
+    tiles::Ring<P, F> flow(job, shared, memory, ring);
+    finish<P, F, Norm, false>(
+        memory + ring, flow.span, job, x, K, out, near_bytes,
+        [&](auto wide, auto& part) { tiles::multiply<decltype(wide)::value>(flow, shared, part, s, job, out); }, s.square);
   }
 }
 
@@ -226,16 +262,16 @@ struct Block {
 };
 
 // stack is the body of linear, linear_add, linear_n.
-template <class P, class F, bool Norm, bool Add, bool Convolve = false, bool Direct = false, Rows Most = Rows::Any>
+template <class P, class F, bool Norm, bool Add, bool Convolve = false, bool Direct = false>
 __device__ __forceinline__ void stack(const X& x, const Stack<F>& m, int K, const Conv& conv = {}, int near_bytes = kNear,
-                                      int slots = 0) {
-  __shared__ tiles::Shared<P, F> s;
+                                      int ring = 0) {
+  __shared__ Sums<P, F> s;
   ptx::start_successor();
   if constexpr (F::kPanel == 1) {
     const tiles::Share units((m.rows() + 7) / 8);
     const StackJob<F> job{m, units.lo * 8, min(units.hi * 8, m.rows()), K};
-    StackOut<P, F, Norm, Add, Convolve> out{s, m, job.lo, job.hi, x.rows, K, x.eps, conv};
-    run<P, F, Norm, Direct, Most>(job, x, K, out, near_bytes, slots);
+    StackOut<Sums<P, F>, P, F, Norm, Add, Convolve> out{s, m, job.lo, job.hi, x.rows, K, x.eps, conv};
+    run<P, F, Norm, Direct>(job, x, K, s, out, near_bytes, ring);
   } else {
     const Block block;
     const X mine = block.of(x, K);
@@ -244,8 +280,8 @@ __device__ __forceinline__ void stack(const X& x, const Stack<F>& m, int K, cons
     for (int i = 0; i < 4; i++) part.y[i] += int64_t(block.group) * tiles::kRows * m.n[i];
     const tiles::Share units = block.share(m.rows() / 8);
     const StackJob<F> job{part, units.lo * 8, mine.rows > 0 ? units.hi * 8 : units.lo * 8, K};
-    StackOut<P, F, Norm, Add, Convolve> out{s, part, job.lo, job.hi, mine.rows, K, x.eps, conv};
-    run<P, F, Norm, Direct, Most>(job, mine, K, out, near_bytes, slots);
+    StackOut<Sums<P, F>, P, F, Norm, Add, Convolve> out{s, part, job.lo, job.hi, mine.rows, K, x.eps, conv};
+    run<P, F, Norm, Direct>(job, mine, K, s, out, near_bytes, ring);
   }
 }
 
@@ -266,46 +302,61 @@ struct GluJob {
   }
 };
 
-template <class P, class F, bool Norm, class Act>
+template <class S, class P, class F, bool Norm, class Act>
 struct GluOut {
   static constexpr int kHalf = F::kTile / 2;
-  tiles::Shared<P, F>& s;
+  using Mine = Outputs<S, P, kHalf>;
+  static constexpr int kEach = Mine::kEach;
+  const S& s;
   float* y;
   int lo, hi, N, rows, K;
   float eps;
-  const float *gate_scale, *up_scale;  // [N], or null; only if F::kScaled
-  __device__ __forceinline__ void begin(int) {}
-  __device__ __forceinline__ void emit(int tile) {
-    const int col = threadIdx.x / kHalf, r = threadIdx.x % kHalf, row = lo * 8 + tile * kHalf + r;
-    if (col >= rows || row >= min(hi * 8, N)) return;
-    const float f = Norm ? tiles::norm_factor(s, col, K, eps) : 1.0f;
-    const int at = (r & -8) * 2 + (r & 7);
-    float g = f * tiles::total(s, tile, at, col), u = f * tiles::total(s, tile, at + 8, col);
-    if (F::kScaled) {
-      if (gate_scale) g *= gate_scale[row];
-      if (up_scale) u *= up_scale[row];
+  const float *gate_scale, *up_scale;      // [N], or null; only if F::kScaled
+  float gate_of[kEach], up_of[kEach];
+  __device__ __forceinline__ bool place(int i, int first, int n, int& tile, int& r, int& col, int& row) const {
+    const bool is = Mine::place(i, first, n, rows, tile, r, col);
+    row = lo * 8 + tile * kHalf + r;
+    return is && row < min(hi * 8, N);
+  }
+  __device__ __forceinline__ void begin(int first, int n) {
+#pragma unroll
+    for (int i = 0; F::kScaled && i < kEach; i++) {
+      int tile, r, col, row;
+      if (!place(i, first, n, tile, r, col, row)) continue;
+      gate_of[i] = gate_scale ? gate_scale[row] : 1, up_of[i] = up_scale ? up_scale[row] : 1;
     }
-    y[int64_t(col) * N + row] = Act::of(g) * u;
+  }
+  __device__ __forceinline__ void emit(int first, int n) {
+#pragma unroll
+    for (int i = 0; i < kEach; i++) {
+      int tile, r, col, row;
+      if (!place(i, first, n, tile, r, col, row)) continue;
+      const float f = Norm ? tiles::norm_factor(s, col, K, eps) : 1.0f;
+      const int at = (r & -8) * 2 + (r & 7);
+      float g = f * tiles::total(s, tile, first, at, col), u = f * tiles::total(s, tile, first, at + 8, col);
+      if (F::kScaled) g *= gate_of[i], u *= up_of[i];
+      y[int64_t(col) * N + row] = Act::of(g) * u;
+    }
   }
 };
 
-template <class P, class F, bool Norm, class Act, Rows Most = Rows::Any>
+template <class P, class F, bool Norm, class Act>
 __device__ __forceinline__ void gate_up(const X& x, typename F::Weights gate, typename F::Weights up, float* y, int N, int K,
-                                        const float* gate_scale = nullptr, const float* up_scale = nullptr, int near_bytes = kNear, int slots = 0) {
-  __shared__ tiles::Shared<P, F> s;
+                                        const float* gate_scale = nullptr, const float* up_scale = nullptr, int near_bytes = kNear, int ring = 0) {
+  __shared__ Sums<P, F> s;
   ptx::start_successor();
   if constexpr (F::kPanel == 1) {
     const tiles::Share units((N + 7) / 8);
     const GluJob<F> job{gate, up, units.lo, units.hi, N, K};
-    GluOut<P, F, Norm, Act> out{s, y, units.lo, units.hi, N, x.rows, K, x.eps};
-    run<P, F, Norm, false, Most>(job, x, K, out, near_bytes, slots);
+    GluOut<Sums<P, F>, P, F, Norm, Act> out{s, y, units.lo, units.hi, N, x.rows, K, x.eps};
+    run<P, F, Norm, false>(job, x, K, s, out, near_bytes, ring);
   } else {
     const Block block;
     const X mine = block.of(x, K);
     const tiles::Share units = block.share(N / 8);
     const GluJob<F> job{gate, up, units.lo, mine.rows > 0 ? units.hi : units.lo, N, K};
-    GluOut<P, F, Norm, Act> out{s, y + int64_t(block.group) * tiles::kRows * N, job.lo, job.hi, N, mine.rows, K, x.eps, gate_scale, up_scale};
-    run<P, F, Norm, false, Most>(job, mine, K, out, near_bytes, slots);
+    GluOut<Sums<P, F>, P, F, Norm, Act> out{s, y + int64_t(block.group) * tiles::kRows * N, job.lo, job.hi, N, mine.rows, K, x.eps, gate_scale, up_scale};
+    run<P, F, Norm, false>(job, mine, K, s, out, near_bytes, ring);
   }
 }
 

@@ -10,14 +10,14 @@ namespace {
 
 constexpr int kNear = 128 * 1024;  // bytes of x that lie in shared memory as a whole
 
-template <class F>
-using Usual = tiles::Cut<8, (F::kBytes > 600 ? 1 : 2), 2>;  // two blocks a multiprocessor
-template <class F>
-using Long = tiles::Cut<16, 1, 1>;  // of a long K: x is there once
+template <class F, int Rows>
+using Usual = tiles::Cut<8, 2, 2, 4, Rows>;
+template <class F, int Rows>
+using Long = tiles::Cut<16, 1, 1, 2, Rows>;  // of a long K: x is there once
 
 }  // namespace
 
-#define ENTRY(P) extern "C" __global__ void __launch_bounds__(P::kThreads, P::B)
+#define ENTRY(...) extern "C" __global__ void __launch_bounds__(__VA_ARGS__::kThreads, __VA_ARGS__::B)
 #define IN(T, NAME) const T* __restrict__ NAME
 #define OUT(NAME) float* __restrict__ NAME
 #define FOUR(IT) IT(0), IT(1), IT(2), IT(3)
@@ -27,80 +27,80 @@ using Long = tiles::Cut<16, 1, 1>;  // of a long K: x is there once
 #define Y_(I) OUT(y##I)
 #define N_(I) int32_t N##I
 
-// x [rows, K], norm [K], w and wi [N, K], scale and bias [N] or null, y [rows, N]; absent matrices have Ni = 0. R is Four or Eight, AT 4
-// or 8. Slots of the rings lie before x in shared memory.
-#define ALL_OF(F, R, AT)                                                                                                                       \
+// x [rows, K], norm [K], w and wi [N, K], scale and bias [N] or null, y [rows, N]; absent matrices have Ni = 0. AT is most rows, 4 or
+// 8. Rings have that many bytes of shared memory, before x.
+#define ALL_OF(F, AT)                                                                                                                       \
   /* y = x wᵀ * scale + bias */                                                                                                                \
-  ENTRY(Usual<F>) linear_rows_##F##_##AT(IN(int32_t, head), IN(float, x), IN(uint8_t, w), IN(float, scale), IN(float, bias), OUT(y),           \
-                                         int32_t N, int32_t K, int32_t slots) {                                                                \
-    rows::stack<Usual<F>, F, false, false, false, false, R>({head[0], x}, {{w}, {bias}, {y}, {N}, {scale}}, K, {}, kNear, slots);              \
+  ENTRY(Usual<F, AT>) linear_rows_##F##_##AT(IN(int32_t, head), IN(float, x), IN(uint8_t, w), IN(float, scale), IN(float, bias), OUT(y),           \
+                                         int32_t N, int32_t K, int32_t ring) {                                                                \
+    rows::stack<Usual<F, AT>, F, false, false>({head[0], x}, {{w}, {bias}, {y}, {N}, {scale}}, K, {}, kNear, ring);              \
   }                                                                                                                                            \
   /* y += x wᵀ * scale + bias; of a long K too */                                                                                              \
-  ENTRY(Usual<F>) linear_add_rows_##F##_##AT(IN(int32_t, head), IN(float, x), IN(uint8_t, w), IN(float, scale), IN(float, bias), float* y,     \
-                                             int32_t N, int32_t K, int32_t slots) {                                                            \
-    rows::stack<Usual<F>, F, false, true, false, false, R>({head[0], x}, {{w}, {bias}, {y}, {N}, {scale}}, K, {}, kNear, slots);               \
+  ENTRY(Usual<F, AT>) linear_add_rows_##F##_##AT(IN(int32_t, head), IN(float, x), IN(uint8_t, w), IN(float, scale), IN(float, bias), float* y,     \
+                                             int32_t N, int32_t K, int32_t ring) {                                                            \
+    rows::stack<Usual<F, AT>, F, false, true>({head[0], x}, {{w}, {bias}, {y}, {N}, {scale}}, K, {}, kNear, ring);               \
   }                                                                                                                                            \
-  ENTRY(Long<F>) linear_add_rows_long_##F##_##AT(IN(int32_t, head), IN(float, x), IN(uint8_t, w), IN(float, scale), IN(float, bias), float* y, \
-                                                 int32_t N, int32_t K, int32_t slots) {                                                        \
-    rows::stack<Long<F>, F, false, true, false, false, R>({head[0], x}, {{w}, {bias}, {y}, {N}, {scale}}, K, {}, kNear, slots);                \
+  ENTRY(Long<F, AT>) linear_add_rows_long_##F##_##AT(IN(int32_t, head), IN(float, x), IN(uint8_t, w), IN(float, scale), IN(float, bias), float* y, \
+                                                 int32_t N, int32_t K, int32_t ring) {                                                        \
+    rows::stack<Long<F, AT>, F, false, true>({head[0], x}, {{w}, {bias}, {y}, {N}, {scale}}, K, {}, kNear, ring);                \
   }                                                                                                                                            \
   /* yi = x wiᵀ * scalei + biasi */                                                                                                            \
-  ENTRY(Usual<F>) linear_n_rows_##F##_##AT(IN(int32_t, head), IN(float, x), FOUR(W_), FOUR(SCALE_), FOUR(BIAS_), FOUR(Y_), FOUR(N_), int32_t K, \
-                                           int32_t slots) {                                                                                    \
-    rows::stack<Usual<F>, F, false, false, false, false, R>({head[0], x}, {{w0, w1, w2, w3}, {bias0, bias1, bias2, bias3}, {y0, y1, y2, y3},   \
-                                                            {N0, N1, N2, N3}, {scale0, scale1, scale2, scale3}}, K, {}, kNear, slots);         \
+  ENTRY(Usual<F, AT>) linear_n_rows_##F##_##AT(IN(int32_t, head), IN(float, x), FOUR(W_), FOUR(SCALE_), FOUR(BIAS_), FOUR(Y_), FOUR(N_), int32_t K, \
+                                           int32_t ring) {                                                                                    \
+    rows::stack<Usual<F, AT>, F, false, false>({head[0], x}, {{w0, w1, w2, w3}, {bias0, bias1, bias2, bias3}, {y0, y1, y2, y3},   \
+                                                            {N0, N1, N2, N3}, {scale0, scale1, scale2, scale3}}, K, {}, kNear, ring);         \
   }                                                                                                                                            \
   /* as linear_n, of rms_norm(x) */                                                                                                            \
-  ENTRY(Usual<F>) norm_linear_n_rows_##F##_##AT(IN(int32_t, head), IN(float, x), IN(float, norm), FOUR(W_), FOUR(SCALE_), FOUR(BIAS_), FOUR(Y_), \
-                                                FOUR(N_), int32_t K, float eps, int32_t plus_one, int32_t slots) {                             \
-    rows::stack<Usual<F>, F, true, false, false, false, R>({head[0], x, nullptr, norm, eps, plus_one},                                         \
+  ENTRY(Usual<F, AT>) norm_linear_n_rows_##F##_##AT(IN(int32_t, head), IN(float, x), IN(float, norm), FOUR(W_), FOUR(SCALE_), FOUR(BIAS_), FOUR(Y_), \
+                                                FOUR(N_), int32_t K, float eps, int32_t plus_one, int32_t ring) {                             \
+    rows::stack<Usual<F, AT>, F, true, false>({head[0], x, nullptr, norm, eps, plus_one},                                         \
                                                            {{w0, w1, w2, w3}, {bias0, bias1, bias2, bias3}, {y0, y1, y2, y3}, {N0, N1, N2, N3}, \
-                                                            {scale0, scale1, scale2, scale3}}, K, {}, 0, slots);                               \
+                                                            {scale0, scale1, scale2, scale3}}, K, {}, 0, ring);                               \
   }                                                                                                                                            \
   /* as norm_linear_n; y0 goes through the causal convolution, conv [N0, 4] and state [slots, 3, N0], and silu */                              \
-  ENTRY(Usual<F>) norm_linear_conv_rows_##F##_##AT(IN(int32_t, head), IN(int32_t, row_seq), IN(int32_t, cu_rows), IN(int32_t, state_slot),     \
+  ENTRY(Usual<F, AT>) norm_linear_conv_rows_##F##_##AT(IN(int32_t, head), IN(int32_t, row_seq), IN(int32_t, cu_rows), IN(int32_t, state_slot),     \
                                                    IN(int32_t, fresh), IN(float, x), IN(float, norm), FOUR(W_), FOUR(SCALE_), IN(float, conv), \
-                                                   float* state, FOUR(Y_), FOUR(N_), int32_t K, float eps, int32_t plus_one, int32_t slots) {  \
-    rows::stack<Usual<F>, F, true, false, true, false, R>({head[0], x, nullptr, norm, eps, plus_one},                                          \
+                                                   float* state, FOUR(Y_), FOUR(N_), int32_t K, float eps, int32_t plus_one, int32_t ring) {  \
+    rows::stack<Usual<F, AT>, F, true, false, true>({head[0], x, nullptr, norm, eps, plus_one},                                          \
                                                           {{w0, w1, w2, w3}, {}, {y0, y1, y2, y3}, {N0, N1, N2, N3},                           \
                                                            {scale0, scale1, scale2, scale3}},                                                  \
-                                                          K, {conv, state, row_seq, cu_rows, state_slot, fresh}, 0, slots);                    \
+                                                          K, {conv, state, row_seq, cu_rows, state_slot, fresh}, 0, ring);                    \
   }                                                                                                                                            \
   /* as norm_linear_conv, without the norm */                                                                                                  \
-  ENTRY(Usual<F>) linear_conv_rows_##F##_##AT(IN(int32_t, head), IN(int32_t, row_seq), IN(int32_t, cu_rows), IN(int32_t, state_slot),          \
+  ENTRY(Usual<F, AT>) linear_conv_rows_##F##_##AT(IN(int32_t, head), IN(int32_t, row_seq), IN(int32_t, cu_rows), IN(int32_t, state_slot),          \
                                               IN(int32_t, fresh), IN(float, x), FOUR(W_), FOUR(SCALE_), IN(float, conv), float* state,         \
-                                              FOUR(Y_), FOUR(N_), int32_t K, int32_t slots) {                                                  \
-    rows::stack<Usual<F>, F, false, false, true, false, R>({head[0], x},                                                                       \
+                                              FOUR(Y_), FOUR(N_), int32_t K, int32_t ring) {                                                  \
+    rows::stack<Usual<F, AT>, F, false, false, true>({head[0], x},                                                                       \
                                                            {{w0, w1, w2, w3}, {}, {y0, y1, y2, y3}, {N0, N1, N2, N3},                          \
                                                             {scale0, scale1, scale2, scale3}},                                                 \
-                                                           K, {conv, state, row_seq, cu_rows, state_slot, fresh}, kNear, slots);               \
+                                                           K, {conv, state, row_seq, cu_rows, state_slot, fresh}, kNear, ring);               \
   }                                                                                                                                            \
   /* y = rms_norm(x[out_rows]) wᵀ * scale + bias: the logits, [outs, N] */                                                                     \
-  ENTRY(Usual<F>) norm_linear_outs_##F##_##AT(IN(int32_t, head), IN(float, x), IN(int32_t, out_rows), IN(float, norm), IN(uint8_t, w),         \
+  ENTRY(Usual<F, AT>) norm_linear_outs_##F##_##AT(IN(int32_t, head), IN(float, x), IN(int32_t, out_rows), IN(float, norm), IN(uint8_t, w),         \
                                               IN(float, scale), IN(float, bias), OUT(y), int32_t N, int32_t K, float eps, int32_t plus_one,    \
-                                              int32_t slots) {                                                                                 \
-    rows::stack<Usual<F>, F, true, false, false, false, R>({head[2], x, out_rows, norm, eps, plus_one}, {{w}, {bias}, {y}, {N}, {scale}}, K,   \
-                                                           {}, 0, slots);                                                                      \
+                                              int32_t ring) {                                                                                 \
+    rows::stack<Usual<F, AT>, F, true, false>({head[2], x, out_rows, norm, eps, plus_one}, {{w}, {bias}, {y}, {N}, {scale}}, K,   \
+                                                           {}, 0, ring);                                                                      \
   }                                                                                                                                            \
-  GLU_OF(F, R, AT, silu)                                                                                                                       \
-  GLU_OF(F, R, AT, gelu_tanh)
+  GLU_OF(F, AT, silu)                                                                                                                       \
+  GLU_OF(F, AT, gelu_tanh)
 
-#define GLU_OF(F, R, AT, ACT)                                                                                                                  \
+#define GLU_OF(F, AT, ACT)                                                                                                                  \
   /* y = act(x wgᵀ * sg) * (x wuᵀ * su) */                                                                                                     \
-  ENTRY(Usual<F>) linear_glu_rows_##F##_##ACT##_##AT(IN(int32_t, head), IN(float, x), IN(uint8_t, wg), IN(uint8_t, wu), IN(float, sg),         \
-                                                     IN(float, su), OUT(y), int32_t N, int32_t K, int32_t slots) {                             \
-    rows::gate_up<Usual<F>, F, false, act::ACT, R>({head[0], x}, wg, wu, y, N, K, sg, su, kNear, slots);                                       \
+  ENTRY(Usual<F, AT>) linear_glu_rows_##F##_##ACT##_##AT(IN(int32_t, head), IN(float, x), IN(uint8_t, wg), IN(uint8_t, wu), IN(float, sg),         \
+                                                     IN(float, su), OUT(y), int32_t N, int32_t K, int32_t ring) {                             \
+    rows::gate_up<Usual<F, AT>, F, false, act::ACT>({head[0], x}, wg, wu, y, N, K, sg, su, kNear, ring);                                       \
   }                                                                                                                                            \
   /* as linear_glu, of rms_norm(x) */                                                                                                          \
-  ENTRY(Usual<F>) norm_linear_glu_rows_##F##_##ACT##_##AT(IN(int32_t, head), IN(float, x), IN(float, norm), IN(uint8_t, wg), IN(uint8_t, wu),  \
+  ENTRY(Usual<F, AT>) norm_linear_glu_rows_##F##_##ACT##_##AT(IN(int32_t, head), IN(float, x), IN(float, norm), IN(uint8_t, wg), IN(uint8_t, wu),  \
                                                           IN(float, sg), IN(float, su), OUT(y), int32_t N, int32_t K, float eps,               \
-                                                          int32_t plus_one, int32_t slots) {                                                   \
-    rows::gate_up<Usual<F>, F, true, act::ACT, R>({head[0], x, nullptr, norm, eps, plus_one}, wg, wu, y, N, K, sg, su, 0, slots);              \
+                                                          int32_t plus_one, int32_t ring) {                                                   \
+    rows::gate_up<Usual<F, AT>, F, true, act::ACT>({head[0], x, nullptr, norm, eps, plus_one}, wg, wu, y, N, K, sg, su, 0, ring);              \
   }
 
 #define BOTH_OF(F)              \
-  ALL_OF(F, rows::Rows::Four, 4) \
-  ALL_OF(F, rows::Rows::Eight, 8)
+  ALL_OF(F, 4) \
+  ALL_OF(F, 8)
 
 BOTH_OF(e4m3)
 BOTH_OF(e4m3_b128)

@@ -34,8 +34,8 @@ struct Out {
   uint32_t first;  // block 0's logits [rows, kMaxLogits]
   int lo, hi, rows, H;
   float eps;
-  __device__ __forceinline__ void begin(int) {}
-  __device__ __forceinline__ void emit(int tile) {
+  __device__ __forceinline__ void begin(int, int) {}
+  __device__ __forceinline__ void emit(int tile, int) {
     const int col = threadIdx.x / kTile, r = threadIdx.x % kTile, row = lo + tile * kTile + r;
     if (col < rows && row < hi)
       ptx::cluster_store(first + 4 * (col * kMaxLogits + row), tiles::total(s, tile, r, col) * tiles::norm_factor(s, col, H, eps));
