@@ -21,6 +21,23 @@ using Nvfp4 = tiles::Fp4<tiles::Nvfp4Scales, M>;
 template <int M>
 using Mxfp4 = tiles::Fp4<tiles::Mxfp4Scales, M>;
 
+// Bare is nvfp4 whose codes go to the tensor cores as they are: what everything but the decoding costs. Its numbers mean nothing.
+struct Bare : Nvfp4<1> {
+  template <bool Wide, class L>
+  __device__ __forceinline__ static void multiply(const Unit& u, L& lane, int at, float (&acc)[1][Wide ? 2 : 1][4]) {
+#pragma unroll
+    for (int s = 0; s < kSteps; s++) {
+      uint4 f[Wide ? 2 : 1];
+      lane.read(at + s, f);
+      const uint32_t a = s == 0 ? u.v[0].x : s == 1 ? u.v[0].y : s == 2 ? u.v[0].z : u.v[0].w, c = s == 0 ? u.v[1].x : s == 1 ? u.v[1].y : s == 2 ? u.v[1].z : u.v[1].w;
+#pragma unroll
+      for (int p = 0; p <= Wide; p++) mma::bf16(acc[0][p], a, c, a, c, f[p].x, f[p].y);
+#pragma unroll
+      for (int p = 0; p <= Wide; p++) mma::bf16(acc[0][p], a, c, u.scale[0], u.scale[1], f[p].z, f[p].w);
+    }
+  }
+};
+
 // ------------------------------------------------------------------------------------------- packed weights and their values
 
 // Kind says what the bytes of a unit are, and how large values are in the mean.
@@ -46,6 +63,10 @@ struct KindOf<Nvfp4<M>> {
 template <int M>
 struct KindOf<Mxfp4<M>> {
   static Kind of() { return {"mxfp4", Mxfp4<M>::kBytes, 512, 0, 3, 1}; }
+};
+template <>
+struct KindOf<Bare> {
+  static Kind of() { return {"bare", Bare::kBytes, 512, 0, 2, 1}; }
 };
 template <class F>
 Kind kind() {
@@ -222,6 +243,7 @@ inline const std::vector<Cut>& cuts() {
       CUT(Nvfp4<1>, 8, 2, 2, 4, 4),       CUT(Nvfp4<1>, 8, 2, 2, 1, 4),       CUT(Nvfp4<1>, 8, 4, 2, 4, 4),       CUT(Nvfp4<1>, 8, 2, 3, 4, 4),
       CUT(Nvfp4<1>, 16, 2, 1, 4, 4),      CUT(Nvfp4<1>, 16, 2, 2, 4, 4),      CUT(Nvfp4<2>, 8, 2, 2, 2, 4),
       CUT(Nvfp4<1>, 8, 2, 2, 4, 8),       CUT(Nvfp4<1>, 16, 2, 1, 2, 8),      CUT(Nvfp4<2>, 8, 2, 1, 2, 8),       CUT(Nvfp4<1>, 8, 4, 1, 4, 8),
+      CUT(Bare, 8, 2, 2, 4, 4),           CUT(Bare, 16, 2, 1, 4, 4),
       CUT(Mxfp4<1>, 8, 2, 2, 4, 4),       CUT(Mxfp4<1>, 8, 2, 2, 4, 8),
   };
   return v;
@@ -347,6 +369,7 @@ inline void check_moe(const Cut& c, int R, int E, int I, int H, int k) {
 inline void check_all() {
   for (const auto& c : cuts())
     for (int R : {1, 4, 7}) {
+      if (std::string(c.kind.name) == "bare") continue;
       const bool whole = c.kind.scale == 1 || c.kind.scale == 0;  // K of whole units
       check(c, kAdd, R, 2048, {520});
       check(c, kAdd, R, 14336, {264});
@@ -360,7 +383,7 @@ inline void check_all() {
 
 inline void time_shape(const char* what, Op op, int R, int K, std::vector<int> N, bool all) {
   std::map<std::string, std::pair<double, std::string>> best;
-  for (const char* format : {"e4m3_b128", "e4m3", "nvfp4", "mxfp4"}) {
+  for (const char* format : {"e4m3_b128", "e4m3", "nvfp4", "mxfp4", "bare"}) {
     Kind k{};
     for (const auto& c : cuts())
       if (std::string(c.kind.name) == format) k = c.kind;
