@@ -58,7 +58,7 @@ func stories() map[string][]*story {
 			add(linearNStory(d, c.rows, c.k, 24, c.n))
 		}
 		add(linearStory("linear", rows, 6, 16, 8192, d, true)) // a window of x
-		for _, r := range []int{9, 20, 27} { // groups of 8 rows
+		for _, r := range []int{9, 20, 27} {                   // groups of 8 rows
 			add(linearStory("linear", rows, r, 72, 384, d, true))
 			add(linearStory("linear_add", rows, r, 40, 2176, d, false))
 			add(linearNStory(d, r, 256, 40, 8, 264))
