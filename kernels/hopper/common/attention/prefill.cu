@@ -20,6 +20,7 @@
 // Keys are counted from position 0, so a row's result depends on its query, position and sequence only. Order of sums: scores by 16
 // of head_dim; values by 16 keys, ascending.
 
+#include "../../../include/epilogue/fast_act.cuh"
 #include "../../../include/ptx/tensor_copy.cuh"
 #include "../../../include/ptx/wgmma.cuh"
 #include "../../../include/ptx/wgmma_rows.cuh"
@@ -51,6 +52,8 @@ constexpr int kSharedBytes = sizeof(Shared<HD, Groups>) + 1024;  // rows are swi
 struct Args {
   const int32_t* head;  // rows, seqs, …
   const float *q, *sinks;
+  const uint16_t* turned;  // q in bf16, or null
+  const float* gate;       // [rows, heads, 2, head_dim], of which the second; or null
   const int32_t *positions, *cu_rows, *block_table;
   float* y;
   int heads, kv_heads;
@@ -218,8 +221,11 @@ __device__ __forceinline__ void attend(Shared<HD, Groups>& s, const Args& a) {
     for (int i = 0; i < 16; i += Rows) {
       const int r = warp * 16 + i + lane / Chunks, chunk = lane % Chunks, m = group * 64 + r, row = m / share;
       uint4 x = make_uint4(0, 0, 0, 0);
-      if (row < t.rows) {
-        const float4* from = reinterpret_cast<const float4*>(a.q + (int64_t(t.row + row) * a.heads + t.kv * share + m % share) * HD + chunk * 8);
+      const int64_t from_at = (int64_t(t.row + row) * a.heads + t.kv * share + m % share) * HD + chunk * 8;
+      if (row < t.rows && a.turned) {
+        x = __ldcg(reinterpret_cast<const uint4*>(a.turned + from_at));
+      } else if (row < t.rows) {
+        const float4* from = reinterpret_cast<const float4*>(a.q + from_at);
         const float4 u = ptx::load_l2(from), w = ptx::load_l2(from + 1);
         x = {ptx::pack_bf16(u.x, u.y), ptx::pack_bf16(u.z, u.w), ptx::pack_bf16(w.x, w.y), ptx::pack_bf16(w.z, w.w)};
       }
@@ -307,7 +313,16 @@ __device__ __forceinline__ void attend(Shared<HD, Groups>& s, const Args& a) {
         all = fmaf(all, f, ptx::exp2_fast(sink - most));
       }
       f /= all;
-      float* y = a.y + (int64_t(t.row + m / share) * a.heads + head) * HD + 2 * t4;
+      const int64_t to = (int64_t(t.row + m / share) * a.heads + head) * HD + 2 * t4;
+      float* y = a.y + to;
+      if (a.gate) {
+        const float* gate = a.gate + 2 * to - 2 * t4 + HD;
+#pragma unroll
+        for (int j = 0; j < HD / 8; j++) {
+          const float2 g = *reinterpret_cast<const float2*>(gate + 8 * j);
+          o[4 * j + 2 * r] *= fast_glu::sigmoid(g.x), o[4 * j + 2 * r + 1] *= fast_glu::sigmoid(g.y);
+        }
+      }
 #pragma unroll
       for (int j = 0; j < HD / 8; j++) *reinterpret_cast<float2*>(y + 8 * j) = {o[4 * j + 2 * r] * f, o[4 * j + 2 * r + 1] * f};
     }
@@ -373,7 +388,20 @@ __device__ __forceinline__ void run(const Args& a, const ptx::tensor_map& k, con
       const int32_t* __restrict__ block_table,              /* [seqs, pages] */                                                  \
       float* __restrict__ y,                                /* [rows, heads*HD] */                                               \
       int32_t heads, int32_t kv_heads, float scale, int32_t window, float softcap, int32_t page_size, int32_t pages) {           \
-    const Args a = {head, q, sinks, positions, cu_rows, block_table, y, heads, kv_heads, scale, window, softcap, page_size, pages}; \
+    const Args a = {head, q, sinks, nullptr, nullptr, positions, cu_rows, block_table, y, heads, kv_heads, scale, window, softcap, page_size, pages}; \
+    run<HD, GROUPS>(a, k, v);                                                                                                    \
+  }
+
+// The same after turn.cu, whose bf16 it takes; q is [q | gate] per head where y is to be multiplied with the sigmoid of gate.
+#define ATTENTION_TURNED(HD, GROUPS)                                                                                             \
+  extern "C" __global__ void __launch_bounds__(kThreads<GROUPS>, 1) attention_turned_##HD##_##GROUPS(                            \
+      const int32_t* __restrict__ head, const uint16_t* __restrict__ turned, /* [rows, heads*HD] */                              \
+      const float* __restrict__ q, const float* __restrict__ sinks, const __grid_constant__ ptx::tensor_map k,                   \
+      const __grid_constant__ ptx::tensor_map v, const int32_t* __restrict__ positions, const int32_t* __restrict__ cu_rows,     \
+      const int32_t* __restrict__ block_table, float* __restrict__ y, int32_t heads, int32_t kv_heads, int32_t gated, float scale, \
+      int32_t window, float softcap, int32_t page_size, int32_t pages) {                                                         \
+    const float* gate = gated ? q : nullptr;                                                                             \
+    const Args a = {head, q, sinks, turned, gate, positions, cu_rows, block_table, y, heads, kv_heads, scale, window, softcap, page_size, pages}; \
     run<HD, GROUPS>(a, k, v);                                                                                                    \
   }
 
@@ -383,3 +411,9 @@ ATTENTION(256, 1)
 ATTENTION(64, 2)
 ATTENTION(128, 2)
 ATTENTION(256, 2)
+ATTENTION_TURNED(64, 1)
+ATTENTION_TURNED(128, 1)
+ATTENTION_TURNED(256, 1)
+ATTENTION_TURNED(64, 2)
+ATTENTION_TURNED(128, 2)
+ATTENTION_TURNED(256, 2)
