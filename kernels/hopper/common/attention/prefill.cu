@@ -54,6 +54,7 @@ struct Args {
   const float *q, *sinks;
   const uint16_t* turned;  // q in bf16, or null
   const float* gate;       // [rows, heads, 2, head_dim], of which the second; or null
+  uint16_t* rounded;       // y in bf16 instead, or null
   const int32_t *positions, *cu_rows, *block_table;
   float* y;
   int heads, kv_heads;
@@ -323,6 +324,11 @@ __device__ __forceinline__ void attend(Shared<HD, Groups>& s, const Args& a) {
           o[4 * j + 2 * r] *= fast_glu::sigmoid(g.x), o[4 * j + 2 * r + 1] *= fast_glu::sigmoid(g.y);
         }
       }
+      if (a.rounded) {
+#pragma unroll
+        for (int j = 0; j < HD / 8; j++) *reinterpret_cast<uint32_t*>(a.rounded + to + 8 * j) = ptx::pack_bf16(o[4 * j + 2 * r] * f, o[4 * j + 2 * r + 1] * f);
+        continue;
+      }
 #pragma unroll
       for (int j = 0; j < HD / 8; j++) *reinterpret_cast<float2*>(y + 8 * j) = {o[4 * j + 2 * r] * f, o[4 * j + 2 * r + 1] * f};
     }
@@ -388,22 +394,25 @@ __device__ __forceinline__ void run(const Args& a, const ptx::tensor_map& k, con
       const int32_t* __restrict__ block_table,              /* [seqs, pages] */                                                  \
       float* __restrict__ y,                                /* [rows, heads*HD] */                                               \
       int32_t heads, int32_t kv_heads, float scale, int32_t window, float softcap, int32_t page_size, int32_t pages) {           \
-    const Args a = {head, q, sinks, nullptr, nullptr, positions, cu_rows, block_table, y, heads, kv_heads, scale, window, softcap, page_size, pages}; \
+    const Args a = {head, q, sinks, nullptr, nullptr, nullptr, positions, cu_rows, block_table, y, heads, kv_heads, scale, window, softcap, page_size, pages}; \
     run<HD, GROUPS>(a, k, v);                                                                                                    \
   }
 
-// The same after turn.cu, whose bf16 it takes; q is [q | gate] per head where y is to be multiplied with the sigmoid of gate.
-#define ATTENTION_TURNED(HD, GROUPS)                                                                                             \
-  extern "C" __global__ void __launch_bounds__(kThreads<GROUPS>, 1) attention_turned_##HD##_##GROUPS(                            \
-      const int32_t* __restrict__ head, const uint16_t* __restrict__ turned, /* [rows, heads*HD] */                              \
-      const float* __restrict__ q, const float* __restrict__ sinks, const __grid_constant__ ptx::tensor_map k,                   \
-      const __grid_constant__ ptx::tensor_map v, const int32_t* __restrict__ positions, const int32_t* __restrict__ cu_rows,     \
-      const int32_t* __restrict__ block_table, float* __restrict__ y, int32_t heads, int32_t kv_heads, int32_t gated, float scale, \
-      int32_t window, float softcap, int32_t page_size, int32_t pages) {                                                         \
-    const float* gate = gated ? q : nullptr;                                                                             \
-    const Args a = {head, q, sinks, turned, gate, positions, cu_rows, block_table, y, heads, kv_heads, scale, window, softcap, page_size, pages}; \
-    run<HD, GROUPS>(a, k, v);                                                                                                    \
+// The same after turn.cu, whose bf16 it takes; q is [q | gate] per head where y is to be multiplied with the sigmoid of gate. The second
+// rounds y for the linear behind it.
+#define TURNED(NAME, HD, GROUPS, T, Y, ROUNDED)                                                                                      \
+  extern "C" __global__ void __launch_bounds__(kThreads<GROUPS>, 1) NAME(                                                            \
+      const int32_t* __restrict__ head, const uint16_t* __restrict__ turned, /* [rows, heads*HD] */                                  \
+      const float* __restrict__ q, const float* __restrict__ sinks, const __grid_constant__ ptx::tensor_map k,                       \
+      const __grid_constant__ ptx::tensor_map v, const int32_t* __restrict__ positions, const int32_t* __restrict__ cu_rows,         \
+      const int32_t* __restrict__ block_table, T* __restrict__ y, int32_t heads, int32_t kv_heads, int32_t gated, float scale,       \
+      int32_t window, float softcap, int32_t page_size, int32_t pages) {                                                             \
+    const Args a = {head, q, sinks, turned, gated ? q : nullptr, ROUNDED, positions, cu_rows, block_table, Y, heads, kv_heads, scale, window, \
+                    softcap, page_size, pages};                                                                                      \
+    run<HD, GROUPS>(a, k, v);                                                                                                        \
   }
+#define ATTENTION_TURNED(HD, GROUPS) TURNED(attention_turned_##HD##_##GROUPS, HD, GROUPS, float, y, nullptr)
+#define ATTENTION_ROUNDED(HD) TURNED(attention_rounded_##HD, HD, 2, uint16_t, nullptr, y)
 
 ATTENTION(64, 1)
 ATTENTION(128, 1)
@@ -417,3 +426,6 @@ ATTENTION_TURNED(256, 1)
 ATTENTION_TURNED(64, 2)
 ATTENTION_TURNED(128, 2)
 ATTENTION_TURNED(256, 2)
+ATTENTION_ROUNDED(64)
+ATTENTION_ROUNDED(128)
+ATTENTION_ROUNDED(256)
