@@ -60,8 +60,8 @@ func TestHopperDecodesInFiveLaunchesALayer(t *testing.T) {
 	}
 }
 
-// TestHopperAttendsInTiles: many rows under the declared policy, with norms and rotation; what its tiles do not fit is the portable kernel's. Delta nets go by
-// chunks.
+// TestHopperAttendsInTiles: many rows under the declared policy, with norms, rotation and the linear behind where rows are enough for its
+// tiles; what the tiles do not fit is the portable kernel's. Delta nets go by chunks.
 func TestHopperAttendsInTiles(t *testing.T) {
 	configs := fixture.Files(t, fixture.Configs)
 	for config, layers := range map[string]int{"meta-llama--Meta-Llama-3.1-8B": 32, "Qwen--Qwen3-30B-A3B": 48, "Qwen--Qwen3.5-35B-A3B": 10} {
@@ -72,10 +72,10 @@ func TestHopperAttendsInTiles(t *testing.T) {
 			kv      tensor.DType
 			kernel  string
 		}{
-			{plan.Limits{Rows: 64, Seqs: 1, Outs: 1, PageSize: 16, Pages: 64}, Declared, tensor.BF16, "attention_turn_half_tiles"},
+			{plan.Limits{Rows: 64, Seqs: 1, Outs: 1, PageSize: 16, Pages: 64}, Declared, tensor.BF16, "attention_half_tiles"},
 			{plan.Limits{Rows: 2048, Seqs: 1024, Outs: 1024, PageSize: 32, Pages: 64}, Declared, tensor.BF16, "attention_turn_linear_add_tiles"},
 			{plan.Limits{Rows: 8, Seqs: 1, Outs: 1, PageSize: 8, Pages: 64}, Declared, tensor.BF16, "attention"},
-			{plan.Limits{Rows: 9, Seqs: 9, Outs: 9, PageSize: 16, Pages: 64}, Declared, tensor.BF16, "attention_turn_half_tiles"},
+			{plan.Limits{Rows: 9, Seqs: 9, Outs: 9, PageSize: 16, Pages: 64}, Declared, tensor.BF16, "attention_half_tiles"},
 			{plan.Limits{Rows: 2048, Seqs: 2048, Outs: 1, PageSize: 16, Pages: 64}, Declared, tensor.BF16, "attention"},
 			{plan.Limits{Rows: 64, Seqs: 1, Outs: 1, PageSize: 8, Pages: 64}, Declared, tensor.BF16, "attention"},
 			{plan.Limits{Rows: 64, Seqs: 1, Outs: 1, PageSize: 16, Pages: 64}, Declared, tensor.F16, "attention"},
