@@ -91,9 +91,24 @@ func TestModelsAreThere(t *testing.T) {
 		if in := instance(t, lib, src); in.Dim("layers") < 32 {
 			t.Errorf("%s has %d layers", name, in.Dim("layers"))
 		}
+		for _, format := range bench.Formats() {
+			src, ok := bench.Config(name + "-" + format)
+			if !ok {
+				t.Fatalf("%s has no config as %s", name, format)
+			}
+			cfg, err := modelconf.Read(map[string][]byte{"config.json": src})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if o, head := cfg.Quant.For("model.layers.0.self_attn.o_proj"), cfg.Quant.For("lm_head"); o.Method == "" || head.Method != "" {
+				t.Errorf("%s as %s: o_proj is %v, lm_head %v", name, format, o, head)
+			}
+		}
 	}
-	if _, ok := bench.Config("none"); ok {
-		t.Error("there is a config of a model that is not carried")
+	for _, name := range []string{"none", "none-fp8", bench.Models()[0] + "-none", bench.Models()[0] + "fp8", ""} {
+		if _, ok := bench.Config(name); ok {
+			t.Errorf("there is a config of %q, which is not carried", name)
+		}
 	}
 }
 

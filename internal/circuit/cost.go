@@ -199,10 +199,11 @@ func (c *Cost) addArg(p *plan.Plan, a *plan.Arg, load Load, touched map[int]floa
 	}
 }
 
-// weightBytes is the size of a weight in memory. Layouts that keep the stored format keep its size, up to padding.
+// weightBytes is the size of a weight in memory. Layouts that keep the stored format keep its size, up to padding; "dense" keeps
+// floats and turns all else into float32.
 func weightBytes(w *plan.Weight) int64 {
 	d := w.DType
-	if w.Layout == "f32" {
+	if plain := d == tensor.F32 || d == tensor.BF16 || d == tensor.F16; w.Layout == "f32" || w.Layout == "dense" && !plain {
 		d = tensor.F32
 	}
 	return d.Bytes(w.Axes.Shape().Elems())

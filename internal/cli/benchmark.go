@@ -60,7 +60,8 @@ func newBenchmarkVerb(env environment, use, short string, make_ func() benchmark
 		Use: use, Short: short,
 		Long: short + `.
 
-A model is a folder with a config.json, or one of ` + strings.Join(bench.Models(), ", ") + ` (default: these). Its weights are random.
+A model is a folder with a config.json, or one of ` + strings.Join(bench.Models(), ", ") + ` (default: these),
+with -` + strings.Join(bench.Formats(), " or -") + ` behind it for quantised weights. Weights are random.
 Every sequence has one row in a step and stands behind a context of that many tokens. The sweep, by which shares are given, reads
 the device's memory once, in the same run.`,
 		RunE: func(cmd *cobra.Command, args []string) error {

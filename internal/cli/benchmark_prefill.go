@@ -44,7 +44,8 @@ func newPrefillVerb(env environment) *cobra.Command {
 		Use: "prefill [model…]", Short: "Measure prefill of one prompt: tokens per second, and the share of what matrix products reach",
 		Long: `Measure prefill of one prompt, from its first step to its first token.
 
-A model is a folder with a config.json, or one of ` + strings.Join(bench.Models(), ", ") + ` (default: these). Its weights are random.
+A model is a folder with a config.json, or one of ` + strings.Join(bench.Models(), ", ") + ` (default: these),
+with -` + strings.Join(bench.Formats(), " or -") + ` behind it for quantised weights. Weights are random.
 The ceiling, by which shares are given, is a large product of bf16 matrices by the device's kernels, in the same run.
 
 With --kernels each kernel of the prompt's only step is measured in its place, beside its floor: the longer of its operations at the
