@@ -37,7 +37,7 @@ func newCircuitDiffCmd(env environment) *cobra.Command {
 		Use:   "diff <model> --device cuda",
 		Short: "Compare a device with the CPU launch by launch, fused with unfused, recorded with not",
 		Long: `Runs two steps (two prompts, then one more token of each) and compares:
-  every launch of the device with the CPU's values, each fed with the CPU's inputs, within the tolerance of its manifest;
+  every launch of the device with the CPU's float32 values, each fed with the CPU's inputs, within the tolerance of its manifest;
   fused launches with the ops one by one, on the device, bit for bit where the rule is tagged so;
   steps that are replayed from a recording with the same steps started launch by launch, bit for bit.
 An error is a multiple of what the tolerance allows: abs (times the root mean square of the reference, when that is above 1)
@@ -86,13 +86,17 @@ func (f *diffFlags) run(ctx context.Context, path string, out, log io.Writer) er
 		return err
 	}
 	defer ref.Close()
-	d := &differ{c: c, ctx: ctx, kv: kv, compute: f.compute, rows: int64(f.tokens), out: out, summary: f.summary}
-	want, err := d.record(ref, true)
+	d := &differ{c: c, ctx: ctx, kv: kv, rows: int64(f.tokens), out: out, summary: f.summary}
+	exact := circuit.Float32
+	if dev.Info().Class == ref.Info().Class {
+		exact = f.compute // the same kernels, whose bits are compared
+	}
+	want, err := d.record(ref, exact)
 	if err != nil {
 		return err
 	}
 	fmt.Fprintf(out, "%s against the CPU\n", dev.Info().Name)
-	fused, err := d.open(dev, false)
+	fused, err := d.open(dev, f.compute, false)
 	if err != nil {
 		return err
 	}
@@ -110,10 +114,10 @@ func (f *diffFlags) run(ctx context.Context, path string, out, log io.Writer) er
 		return err
 	}
 	fmt.Fprintf(out, "fused against unfused\n")
-	if want, err = d.record(dev, true); err != nil {
+	if want, err = d.record(dev, f.compute); err != nil {
 		return err
 	}
-	if fused, err = d.open(dev, false); err != nil {
+	if fused, err = d.open(dev, f.compute, false); err != nil {
 		return err
 	}
 	defer fused.Close()
@@ -131,7 +135,6 @@ type differ struct {
 	c       *checkpoint
 	ctx     context.Context
 	kv      tensor.DType
-	compute string
 	rows    int64
 	out     io.Writer
 	summary bool
@@ -148,13 +151,13 @@ type diffModel struct {
 type values [2]map[string][]byte
 
 // open loads the model for steps of two rows and of all.
-func (d *differ) open(dev gpu.Device, noFusion bool) (*diffModel, error) {
+func (d *differ) open(dev gpu.Device, compute string, noFusion bool) (*diffModel, error) {
 	m := &diffModel{class: dev.Info().Class, wires: map[*plan.Plan][]map[string]circuit.Wire{}}
 	size := d.c.pageSize(m.class)
 	var plans []*plan.Plan
 	for _, rows := range []int64{2, d.rows} {
 		limits := plan.Limits{Rows: rows, Seqs: 2, Outs: 2, PageSize: size, Pages: (d.rows + size) / size}
-		p, wires, err := d.c.instance.LowerWired(d.c.library, d.c.store, circuit.Options{Class: m.class, Compute: d.compute, KV: d.kv, Limits: limits, NoFusion: noFusion})
+		p, wires, err := d.c.instance.LowerWired(d.c.library, d.c.store, circuit.Options{Class: m.class, Compute: compute, KV: d.kv, Limits: limits, NoFusion: noFusion})
 		if err != nil {
 			return nil, err
 		}
@@ -208,10 +211,10 @@ func bytesOf(b *plan.Buffer, s *exec.Step) int64 {
 	return b.DType.Bytes(n)
 }
 
-// record runs the steps and keeps every edge's value.
-func (d *differ) record(dev gpu.Device, noFusion bool) (values, error) {
+// record runs the steps op by op and keeps every edge's value.
+func (d *differ) record(dev gpu.Device, compute string) (values, error) {
 	v := values{{}, {}}
-	m, err := d.open(dev, noFusion)
+	m, err := d.open(dev, compute, true)
 	if err != nil {
 		return v, err
 	}
