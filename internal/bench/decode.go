@@ -50,7 +50,7 @@ type Decoding struct {
 	Sampling float64 `json:"sampling_us"` // on the host, or where the device draws its launches alone
 	Drawn    bool    `json:"drawn"`       // by the device: the next step starts before the host has seen the tokens
 	Launches int     `json:"launches"`
-	Bytes    int64   `json:"bytes"`     // weights that a step reads; experts as if no two rows shared one
+	Bytes    int64   `json:"bytes"`     // weights that a step reads; experts as rows take them that choose at random
 	Floor    float64 `json:"floor_us"`  // Bytes at the sweep
 	Sweep    float64 `json:"sweep_gbs"` // 0: none
 	Share    float64 `json:"share"`     // Floor of Step

@@ -28,7 +28,7 @@ type fragment struct {
 	fields   map[string]gpu.Arg // of the step block
 	arrays   map[string]gpu.Arg // by kind and name
 	launches []gpu.Launch       // those that are measured
-	bytes    int64              // of all arrays
+	bytes    int64              // of all arrays but the step block
 }
 
 // newFragment makes the arrays and binds the launches, and runs them once.
@@ -114,7 +114,7 @@ func (f *fragment) fillStep() error {
 		{"fresh", plan.Axes{{Name: plan.Seqs, Size: 1}}, []int32{0}},
 		{"out_rows", plan.Axes{{Name: plan.Outs, Size: 1}}, []int32{0}},
 		{"block_table", plan.Axes{{Name: plan.Seqs, Size: 1}, {Name: "pages", Size: l.Pages}}, line(int(l.Pages), 0, 1)},
-		{"meet", plan.Axes{{Name: "meet", Size: 2048}}, nil},
+		{"meet", plan.Axes{{Name: "meet", Size: 8192}}, nil},
 	}
 	f.fields = map[string]gpu.Arg{}
 	var raw []byte
@@ -130,6 +130,7 @@ func (f *fragment) fillStep() error {
 	if f.step, err = f.alloc("step", int64(len(raw))); err != nil {
 		return err
 	}
+	f.bytes -= int64(len(raw)) // caches need no rotation of the step block
 	return f.step.Write(0, raw)
 }
 

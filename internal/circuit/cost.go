@@ -4,6 +4,7 @@ package circuit
 
 import (
 	"maps"
+	"math"
 	"slices"
 
 	"github.com/metrale/metrale/internal/diag"
@@ -148,6 +149,9 @@ func (in *Instance) sizes(n *Node, load Load) (map[string]int64, error) {
 	}
 	for name, v := range out {
 		out[name] = load.extent(v)
+	}
+	if e := float64(out["E"]); e > 0 {
+		out["taken"] = int64(math.Round(e * (1 - math.Pow(1-min(1, float64(out["k"])/e), float64(out["R"])))))
 	}
 	return out, nil
 }

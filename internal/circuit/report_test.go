@@ -60,3 +60,28 @@ func TestCostsOfARealModel(t *testing.T) {
 		t.Error("16 GB of weights fit into one")
 	}
 }
+
+// TestCostsCountAnExpertOnce: eight rows of Qwen3 30B-A3B take 51.6 of 128 experts, if they choose 8 each at random; a row takes 8.
+func TestCostsCountAnExpertOnce(t *testing.T) {
+	in := instantiate(t, readConfig(t, fixture.Files(t, fixture.Configs)["Qwen--Qwen3-30B-A3B_config.json"]))
+	p, err := in.Lower(lib(t), in.SyntheticCatalog(tensor.BF16), Options{Class: "cpu", Compute: Float32, KV: tensor.F16,
+		Limits: plan.Limits{Rows: 8, Seqs: 8, Outs: 8, PageSize: 16, Pages: 64}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for rows, experts := range map[int64]int64{1: 8, 8: 52, 4096: 128} {
+		costs, err := in.Costs(p, Load{Rows: rows, Seqs: 1, Outs: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		read := int64(0)
+		for i, c := range costs {
+			if p.Launches[i].Kernel == "experts" {
+				read += c.WeightBytes
+			}
+		}
+		if want := experts * 48 * 3 * 768 * 2048 * 2; read < want-experts || read > want {
+			t.Errorf("%d rows read %d bytes of experts, expected %d", rows, read, want)
+		}
+	}
+}

@@ -12,7 +12,8 @@ package circuit
 //	Attrs     scalars: eps:float  k:int  act:str(silu,sigmoid)  scale:float=1
 //	Zero      expressions over axes and attributes that must be 0
 //	Flops     per launch, over axes, attributes and ctx (mean number of visible keys)
-//	Touched   elements of the weights that a launch reads, where it is not all of them
+//	Touched   elements of the weights that a launch reads, where it is not all of them; taken: how many of E experts rows take
+//	          that choose k each at random, rounded
 //	Extra     further bytes of state that a launch moves, in elements
 //
 // An axis is a name, bound by the first array that has it, or an expression. R is rows or outs. Output edges get their
@@ -105,7 +106,7 @@ var sigma = signature([]Op{
 	{Name: "experts", In: "x[rows,H] ids:i32[rows,k] weights[rows,k]", Weights: "gate_up[E,(1+gated)*I,H] down[E,H,I] gate_up_bias?[E,(1+gated)*I] down_bias?[E,H] gate_up_scale?[E,(1+gated)*I] down_scale?[E,H]", Out: "y[rows,H]",
 		Attrs: "k:int act:str(silu,gelu_tanh,relu2,silu_then_limit,swiglu_oai) limit:float=0 gated:int=1 identity:int=0 compute:str(f32,q8)=f32",
 		Doc:   "y = Σ weights * down(act(gate x) * up x) over the row's experts, or of down(act(up x)) where there is no gate; x itself for the identity experts, which follow the others",
-		Flops: "2*(2+gated)*R*k*I*H", Touched: "min(E,R*k)*(2+gated)*I*H"},
+		Flops: "2*(2+gated)*R*k*I*H", Touched: "taken*(2+gated)*I*H"},
 	{Name: "conv", In: "x[rows,C]", Weights: "w[C,kernel] bias?[C]", States: "state!:slot[C,kernel-1]", Step: "cu_rows state_slot fresh",
 		Out: "y[rows,C]", Attrs: "kernel:int act:str(silu,none)", Doc: "depthwise causal convolution; the state holds the last inputs",
 		Flops: "2*R*C*kernel+4*R*C", Extra: "2*seqs*C*(kernel-1)"},

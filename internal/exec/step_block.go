@@ -46,7 +46,7 @@ const headLen = 8
 const axes = 3
 
 // meetLen is how many counters the field meet has.
-const meetLen = 2048
+const meetLen = 8192
 
 // newStepLayout lays out the fields of a bucket of a part that uses those fields, and draws rows of the sampler.
 func newStepLayout(l plan.Limits, uses map[string]bool, draws int64) *stepLayout {

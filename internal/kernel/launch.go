@@ -31,6 +31,8 @@ type Launch struct {
 	Shared  string   `toml:"shared"`  // dynamic shared bytes; 0 unless given
 	Cluster int64    `toml:"cluster"` // blocks of a cluster along x; 1 unless given
 	PDL     bool     `toml:"pdl"`     // programmatic stream serialization: the kernel waits for its predecessor by itself
+	// Resident says that blocks wait for each other, so that a device on which the grid does not run all at once is refused.
+	Resident bool `toml:"resident"`
 
 	// Ceilings of the entries, enforced when the module is built.
 	Registers    int  `toml:"registers"`

@@ -30,7 +30,7 @@
 //	hidden_row   i32[rows]            row of the hidden port that the row of a draft head continues
 //	coords       i32[rows, 3]         place for rotation along several axes: time, height, width
 //	grids        i32[seqs, 3]         of an image: frames, rows and columns of patches
-//	meet         i32[2048]            counters by which blocks of a launch find each other; the host writes 0, once
+//	meet         i32[8192]            counters by which blocks of a launch find each other; the host writes 0, once
 //
 //	feed         i32[rows]            seat whose newest drawn token the row takes; -1: tokens has it
 //	draws        i32[draws, 20]       what the sampler does with rows of logits (kernels/cuda/common/sample/row.cuh)

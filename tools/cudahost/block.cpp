@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Runs the threads of a block as fibers of one operating system thread, and the blocks of a grid on all processors. Blocks of a
-// cluster run at the same time, each on an operating system thread of its own.
+// cluster run at the same time, each on an operating system thread of its own, and so do as many of a grid as there are multiprocessors.
 #include "block.h"
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdio>
@@ -246,7 +247,7 @@ void run_grid(const Entry* e, void** params, dim3 grid, dim3 block, size_t share
   auto work = [&] {
     for (uint64_t b; (b = next++) < blocks;) run(b, nullptr);
   };
-  const unsigned cores = blocks < 4 ? 1 : std::thread::hardware_concurrency();
+  const unsigned cores = blocks < kMultiprocessors ? 1 : std::max(kMultiprocessors, std::thread::hardware_concurrency());
   std::vector<std::thread> more;
   for (unsigned i = 1; i < cores; i++) more.emplace_back(work);
   work();

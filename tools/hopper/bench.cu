@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Checks and times Hopper's kernels of 1 to 8 rows; README.md says how to build and read it.
 //
-//	bench [check] [tune] [tune_rows] [time] [chain] [model=I] [batches=1,2,4,8] [context=N]
+//	bench [check] [tune] [tune_rows] [time] [moe] [chain] [parts] [model=I] [batches=1,2,4,8] [context=N]
 
 #include "chain.cuh"
 
@@ -34,12 +34,16 @@ struct Linear {
     const float* norm = rig::upload(check::ones_about(K, 3, 0));
     float* y = rig::device<float>(size_t(R) * total, 0);
     const std::string k = kernel;
+    const size_t taps = k == "conv" ? size_t(N[0]) * 4 : 0, states = size_t(11) * 3 * N[0];
+    const float* conv = taps ? rig::upload(rig::normals(taps * copies, 4)) : nullptr;
+    float* state = taps ? rig::device<float>(states * copies, 0) : nullptr;
     step = [=](int i) {
       const uint16_t* p = w + size_t(i % copies) * total * K;
       ops::Stack s;
       float* at = y;
       for (size_t j = 0; j < N.size(); j++) s.n[j] = N[j], s.w[j] = p, s.y[j] = at, p += size_t(N[j]) * K, at += size_t(R) * N[j];
-      if (k == "norm_n" || k == "conv") ops::norm_linear_n(st.device.head, x, norm, s, K, 1e-6f, 0);
+      if (taps) ops::norm_linear_conv(st.device, x, norm, s, conv + taps * (i % copies), state + states * (i % copies), K, 1e-6f, 0);
+      if (k == "norm_n") ops::norm_linear_n(st.device.head, x, norm, s, K, 1e-6f, 0);
       if (k == "add") ops::linear_add(st.device.head, x, s.w[0], nullptr, y, N[0], K);
       if (k == "glu") ops::norm_glu(st.device.head, x, norm, s.w[0], s.w[1], y, N[0], K, 1e-6f, 0);
       if (k == "outs") ops::logits(st.device, x, norm, s.w[0], y, N[0], K, 1e-6f, 0);
@@ -123,6 +127,9 @@ inline void attention(const char* what, std::vector<int> context, const ops::Hea
   rig::release();
 }
 
+// distinct is how many of E experts R rows take, if each takes any k.
+inline double distinct(int E, int k, int R) { return E * (1 - std::pow(1 - double(k) / E, R)); }
+
 inline void moe(int R, int E, int I, int S, int H, int k, bool tune = false) {
   check::Host st = check::step_of(std::vector<int>(R, 1), std::vector<int>(R, 5));
   const int layers = 6;
@@ -179,6 +186,16 @@ inline void moe(int R, int E, int I, int S, int H, int k, bool tune = false) {
   rig::report("  down", measure(2, 20), read / 3);
   snprintf(name, sizeof name, "router R=%d E=%d", R, E);
   rig::report(name, rig::time_graph(60, [&](int i) { ops::router(st.device.head, x, m[i % layers], h, out, w, scale, 1e-6f, 0); }), 2.0 * (E + (S > 0)) * H);
+  // The layer chooses by itself: other rows in each launch.
+  std::vector<float*> rows_of;
+  for (int t = 0; t < turns; t++) rows_of.push_back(rig::upload(rig::normals(size_t(R) * H, 100 + t)));
+  const double expected = 6.0 * (distinct(E, k, R) * I + S) * H + 2.0 * (E + (S > 0)) * H;
+  for (size_t c = 0; c < std::size(variants::kLayers); c++) {
+    variants::layer_cut = c;
+    snprintf(name, sizeof name, "layer R=%d E=%d I=%d S=%d, %d pieces", R, E, I, S, variants::kLayers[c].pieces);
+    rig::report(name, rig::time_graph(turns, [&](int i) { ops::experts_layer(st.device.head, rows_of[i], m[i % layers], hid, 1e-6f, 0); }), expected);
+  }
+  variants::layer_cut = 0;
   rig::release();
 }
 
@@ -240,7 +257,7 @@ inline void all() {
   linear("llama qkv", "norm_n", 1, 4096, {4096, 1024, 1024});
   linear("llama gate up", "glu", 1, 4096, {14336, 14336});
   linear("qwen qkv", "norm_n", 1, 2048, {4096, 512, 512});
-  linear("gdn in", "conv", 1, 2048, {8192, 4096, 32, 32});
+  for (int R : {1, 8}) linear("gdn in", "conv", R, 2048, {8192, 4096, 32, 32});
   linear("llama logits", "outs", 1, 4096, {128256});
   linear("qwen logits", "outs", 1, 2048, {151936});
   for (int R : {2, 4, 8}) {
@@ -264,7 +281,7 @@ inline void all() {
   attention("llama ctx 4096", std::vector<int>(8, 4096), llama, false);
   attention("qwen3 ragged", {32768, 100, 100, 2000, 100, 100, 500, 100}, qwen, true);
   for (int R : {1, 2, 4, 8}) moe(R, 128, 768, 0, 2048, 8);
-  for (int R : {1, 8}) moe(R, 256, 512, 512, 2048, 8);
+  for (int R : {1, 2, 4, 8}) moe(R, 256, 512, 512, 2048, 8);
   for (int R : {1, 8}) delta(R);
 }
 
@@ -276,7 +293,7 @@ int main(int argc, char** argv) {
   OK(cudaGetDeviceProperties(&prop, 0));
   OK(cudaStreamCreate(&rig::stream));  // in step with the default stream, which copies use
   rig::sms = prop.multiProcessorCount;
-  bool do_check = argc < 2, do_time = argc < 2, do_chain = argc < 2, do_tune = false, do_tune_rows = false;
+  bool do_check = argc < 2, do_time = argc < 2, do_chain = argc < 2, do_tune = false, do_tune_rows = false, do_moe = false;
   int context = 128, model = -1;
   std::vector<int> batches = {1, 2, 4, 8};
   for (int i = 1; i < argc; i++) {
@@ -285,6 +302,8 @@ int main(int argc, char** argv) {
     if (a == "time") do_time = true;
     if (a == "chain") do_chain = true;
     if (a == "tune") do_tune = true;
+    if (a == "moe") do_moe = true;
+    if (a == "parts") chain::whole_layers = false;
     if (a == "tune_rows") do_tune_rows = true;
     if (a.rfind("model=", 0) == 0) model = atoi(a.c_str() + 6);
     if (a.rfind("context=", 0) == 0) context = atoi(a.c_str() + 8);
@@ -295,9 +314,14 @@ int main(int argc, char** argv) {
   }
   printf("%s, %d multiprocessors, L2 %d MiB\n", prop.name, rig::sms, prop.l2CacheSize >> 20);
   rig::measure_sweep();
+  ops::meet();  // not while a graph is recorded
   if (do_check) check::all();
   if (do_tune) timing::tune_all();
   if (do_tune_rows) timing::tune_rows();
+  if (do_moe) {
+    for (int R : {1, 2, 3, 4, 5, 8}) timing::moe(R, 128, 768, 0, 2048, 8);
+    for (int R : {1, 2, 3, 4, 5, 8}) timing::moe(R, 256, 512, 512, 2048, 8);
+  }
   if (do_time) timing::all();
   if (do_chain)
     for (int i = 0; i < 3; i++)

@@ -35,6 +35,8 @@ struct Layer {
   const float *conv, *a_log, *dt, *out_norm;
 };
 
+inline bool whole_layers = true;  // experts in one launch with their router
+
 struct Chain {
   const Model& m;
   int B, context;
@@ -45,7 +47,7 @@ struct Chain {
   float *x, *y[4], *o, *h, *w, *scale, *hid, *act, *angles, *logits;
   int32_t *ids, *token, *tokens;
   int launches = 0;
-  double bytes = 0;  // of weights and state that a step reads; experts: as if no two rows shared one
+  double bytes = 0;  // of weights and state that a step reads; experts: as many as rows take that choose at random
 
   bool full(int l) const { return m.every == 1 || l % m.every == m.every - 1; }
 
@@ -90,7 +92,7 @@ struct Chain {
         auto& e = a.moe;
         e = {mat(m.experts, H), m.shared ? mat(1, H) : nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, a.norm2, m.experts, m.moe, m.shared, H, m.k};
         e.gate_up = mat(size_t(m.experts) * 2 * m.moe, H, false), e.down = mat(size_t(m.experts) * H, m.moe, false);
-        bytes += 6.0 * std::min(B * m.k, m.experts) * m.moe * H;
+        bytes += 6.0 * m.experts * (1 - std::pow(1 - double(m.k) / m.experts, B)) * m.moe * H;
         if (m.shared) e.sgate = mat(m.shared, H), e.sup = mat(m.shared, H), e.sdown = mat(H, m.shared);
       } else {
         a.gate = mat(m.inter, H), a.up = mat(m.inter, H), a.down = mat(H, m.inter);
@@ -137,7 +139,10 @@ struct Chain {
         ops::linear_add(st.device.head, o, a.o, nullptr, x, H, m.delta.values());
       }
       launches += 2 + attention_on;
-      if (m.experts) {
+      if (m.experts && whole_layers) {
+        ops::experts_layer(st.device.head, x, a.moe, hid, eps, p1);
+        launches--;
+      } else if (m.experts) {
         ops::router(st.device.head, x, a.moe, h, ids, w, scale, eps, p1);
         ops::experts_add(st.device.head, h, ids, w, m.shared ? scale : nullptr, a.moe, hid, x);
         launches++;
@@ -196,7 +201,7 @@ inline void run(const Model& m, int context, const std::vector<int>& batches) {
     printf("chain %-16s B=%d %4d launches  PDL %8.1f us (again %8.1f)  serial %8.1f us  floor %8.1f us = %5.1f%%  %6.0f tok/s  without attention %8.1f"
            "  %d logits differ%s",
            m.name, B, c.launches + 0, us, again, serial, floor, 100 * floor / us, 1e6 * B / us, without, differ, differ ? " FAILED" : "");
-    if (m.experts) printf("  (%d experts in the last layer)", c.distinct(0));
+    if (m.experts && !whole_layers) printf("  (%d experts in the last layer)", c.distinct(0));
     printf("\n");
     fflush(stdout);
     rig::release();

@@ -262,7 +262,19 @@ inline void moe(int R, int E, int I, int S, int H, int k) {
       hid[i][c] = f * silu(g) * u;
     }
   });
-  Error ey;
+  // The same in one launch, on x; again and again, since it must leave its counters as it found them.
+  std::vector<float> layer;
+  int differ = 0;
+  for (int pass = 0; pass < 4; pass++) {
+    float* z = rig::upload(x);
+    OK(cudaMemset(dh, 0xff, size_t(R) * (k * I + S) * 4));
+    ops::experts_layer(st.device.head, z, m, dh, 1e-6f, 1);
+    const auto now = rig::download(z, size_t(R) * H);
+    if (pass) differ += memcmp(now.data(), layer.data(), now.size() * 4) != 0;
+    layer = now;
+  }
+  rig::all_finite("experts_layer", layer);
+  Error ey, el;
   for (int s = 0; s < 128; s++) {
     const int n = s < 16 ? H - 1 - s : int(rig::hash(s, 2) % H);
     for (int r = 0; r < R; r++) {
@@ -270,8 +282,11 @@ inline void moe(int R, int E, int I, int S, int H, int k) {
       for (int j = 0; j < k; j++) v += dot(hid[r * (k + 1) + j].data(), (uint64_t(gi[r * k + j]) * H + n) * I, I, 43, ei);
       if (S) v += dot(hid[r * (k + 1) + k].data(), uint64_t(n) * S, S, 46, es);
       ey.add(got[size_t(r) * H + n], v);
+      el.add(layer[size_t(r) * H + n], v - y0[size_t(r) * H + n] + x[size_t(r) * H + n]);
     }
   }
+  snprintf(name, sizeof name, "experts_layer R=%d E=%d I=%d S=%d H=%d (%d runs differ)", R, E, I, S, H, differ);
+  rig::verdict(name, el, differ ? -1 : 3e-5);
   snprintf(name, sizeof name, "experts_add R=%d E=%d I=%d S=%d H=%d", R, E, I, S, H);
   rig::verdict(name, ey, 3e-5);
   rig::release();
@@ -419,7 +434,7 @@ inline void same_rows(int R, int K, int N, int E, int I, int S, int k) {
   const auto y0 = rig::normals(size_t(R) * K, 5);
   auto mat = [&](size_t n, size_t c, int seed) { return (const uint16_t*)rig::weights(n * c, seed, scale_of(c)); };
   const uint16_t* w = mat(N, K, 6);
-  const ops::Moe m{nullptr, nullptr, mat(size_t(E) * 2 * I, K, 7), mat(size_t(E) * K, I, 8), mat(S, K, 9), mat(S, K, 10), mat(K, S, 11), norm, E, I, S, K, k};
+  const ops::Moe m{mat(E, K, 14), mat(1, K, 15), mat(size_t(E) * 2 * I, K, 7), mat(size_t(E) * K, I, 8), mat(S, K, 9), mat(S, K, 10), mat(K, S, 11), norm, E, I, S, K, k};
   std::vector<int32_t> ids;
   for (int r = 0; r < R; r++)
     for (int j = 0; j < k; j++) ids.push_back((r * 3 + j * 5) % E);
@@ -431,14 +446,15 @@ inline void same_rows(int R, int K, int N, int E, int I, int S, int k) {
     const int n = st.rows, width = which == 0 ? N : K;
     ops::rows = n;
     float* y = rig::device<float>(size_t(n) * width);
-    if (which == 1) OK(cudaMemcpy(y, y0.data() + size_t(row) * width, size_t(n) * width * 4, cudaMemcpyHostToDevice));
+    if (which > 0) OK(cudaMemcpy(y, y0.data() + size_t(row) * width, size_t(n) * width * 4, cudaMemcpyHostToDevice));
     ops::Stack s;
     s.w[0] = w, s.n[0] = N, s.y[0] = y;
     if (which == 0) ops::norm_linear_n(st.device.head, x + size_t(row) * K, norm, s, K, 1e-6f, 1);
     if (which == 1) ops::experts_add(st.device.head, x + size_t(row) * K, di + row * k, wt + row * k, scale + row, m, h, y);
+    if (which == 2) ops::experts_layer(st.device.head, y, m, h, 1e-6f, 1);
     return rig::download(y, size_t(n) * width);
   };
-  for (int which = 0; which < 2; which++) {
+  for (int which = 0; which < 3; which++) {
     const auto all = run(many, 0, which);
     const size_t width = all.size() / R;
     for (int r = 0; r < R; r++) {
@@ -467,6 +483,12 @@ inline void all() {
     same_rows(7, 2048, 256, 32, 96, 64, 4);
   }
   variants::forced = false;
+  for (size_t i = 0; i < std::size(variants::kLayers); i++) {
+    variants::layer_cut = i;
+    for (int R : {1, 3, 8}) moe(R, 32, 96, i & 1 ? 64 : 0, 160, 4);
+    same_rows(7, 2048, 256, 32, 96, 64, 4);
+  }
+  variants::layer_cut = 0;
   same_rows(8, 4096, 256, 64, 256, 256, 8);
   same_rows(5, 288, 48, 16, 32, 32, 2);
   convolved({1}, 2048, 8192, 4096);

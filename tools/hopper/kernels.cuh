@@ -2,17 +2,26 @@
 // The kernels as the tree has them, each file in a namespace of its own.
 #pragma once
 
+#include <type_traits>
+
 #include "../../kernels/include/epilogue/act.cuh"
+#include "../../kernels/include/mma/weight_queue.cuh"
 #include "../../kernels/include/mma/weight_tiles.cuh"
 
 namespace k_linear {
 #include "../../kernels/hopper/common/linear/rows.cu"
 #undef ENTRY
 }  // namespace k_linear
+namespace k_queue {
+#include "../../kernels/hopper/common/linear/queue.cu"
+}  // namespace k_queue
 namespace k_experts {
 #include "../../kernels/hopper/common/experts/rows.cu"
 #undef ENTRY
 }  // namespace k_experts
+namespace k_layer {
+#include "../../kernels/hopper/common/experts/layer.cu"
+}  // namespace k_layer
 namespace k_attention {
 #include "../../kernels/hopper/common/attention/decode.cu"
 #undef ENTRY

@@ -59,8 +59,8 @@ inline void norm_linear_n(const int32_t* head, const float* x, const float* norm
 inline uint32_t* meet() {
   static uint32_t* p = nullptr;
   if (!p) {
-    OK(cudaMalloc(&p, 2048 * 4));
-    OK(cudaMemset(p, 0, 2048 * 4));
+    OK(cudaMalloc(&p, 8192 * 4));
+    OK(cudaMemset(p, 0, 8192 * 4));
   }
   return p;
 }
@@ -78,6 +78,13 @@ struct Step {
 
 inline void norm_linear_conv(const Step& st, const float* x, const float* norm, const Stack& s, const float* conv, float* state, int K,
                              float eps, int plus_one) {
+  if (!variants::forced) {  // the tree's
+    const auto kernel = rows == 1 ? k_queue::norm_linear_conv_rows_bf16_1 : rows <= 4 ? k_queue::norm_linear_conv_rows_bf16_4 : k_queue::norm_linear_conv_rows_bf16_8;
+    rig::launch(kernel, rig::Config{dim3(std::min(rig::sms, (s.rows() + 7) / 8)), k_queue::kThreads, size_t(1024) * (32 * k_queue::kPieces + rows * ((K + 255) / 256))},
+                st.head, st.row_seq, st.cu_rows, st.state_slot, st.fresh, x, norm, s.w[0], s.w[1], s.w[2], s.w[3], conv, state, s.y[0], s.y[1],
+                s.y[2], s.y[3], s.n[0], s.n[1], s.n[2], s.n[3], K, eps, plus_one);
+    return;
+  }
   const auto c = variants::choice("conv", s.rows(), K);
   const auto& v = variants::all()[c.set];
   rig::launch(v.conv, cut(v, c, (s.rows() + 7) / 8, K, true), st.head, st.row_seq, st.cu_rows, st.state_slot, st.fresh, x, norm, s.w[0],
@@ -124,6 +131,16 @@ inline void experts_add(const int32_t* head, const float* x, const int32_t* ids,
   if (expert_launches & 2)
     rig::launch(v.down, rig::Config{variants::grid(d, d.per_sm ? outs : 2 * outs), v.threads, size_t(rows > 1 ? 8 : 4) * (m.k * m.I + m.S)},
                 head, ids, h, m.down, m.sdown, y, m.I, m.S, m.H, m.k);
+}
+
+// experts_layer is router and experts_add in one launch; h [rows, k*I + S].
+inline void experts_layer(const int32_t* head, float* x, const Moe& m, float* h, float eps, int plus_one) {
+  const auto up = [](int n) { return (n + 255) / 256; };
+  const auto& c = variants::kLayers[variants::layer_cut];
+  const int region = 128 * std::max(rows * up(m.H), m.k * up(m.I) + up(m.S));
+  rig::launch(c.kernel[rows == 1 ? 0 : rows <= 4 ? 1 : 2],
+              rig::Config{dim3(rig::sms), k_layer::kThreads, size_t(8) * (4096 * c.pieces + region)}, head, x, m.norm, m.gate, m.scale,
+              m.gate_up, m.down, m.sgate, m.sup, m.sdown, h, meet(), m.E, m.I, m.S, m.H, m.k, region, eps, plus_one, 1, 0.0f, 1.0f);
 }
 
 struct Heads {

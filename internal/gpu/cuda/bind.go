@@ -317,6 +317,11 @@ func (b *binding) configure(f *function, grid []string) error {
 	if err := b.dev.allow(f, int(v[4]), cluster); err != nil {
 		return err
 	}
+	if b.decl.Resident {
+		if err := b.dev.holds(f, v[0]*v[1]*v[2], v[3], v[4]); err != nil {
+			return err
+		}
+	}
 	l := b.l
 	l.config = launchConfig{grid: [3]uint32{uint32(v[0]), uint32(v[1]), uint32(v[2])}, block: [3]uint32{uint32(v[3]), 1, 1}, shared: uint32(v[4]), stream: b.dev.stream}
 	if cluster > 1 {

@@ -49,6 +49,7 @@ const (
 	cuKernelGetParamInfo
 	cuKernelGetAttribute
 	cuKernelSetAttribute
+	cuOccupancyMaxBlocks
 	cuLaunchKernelEx
 	cuStreamBeginCapture
 	cuStreamEndCapture
@@ -103,6 +104,7 @@ var entries = [numEntries]struct {
 	cuKernelGetParamInfo:        {"cuKernelGetParamInfo", false},
 	cuKernelGetAttribute:        {"cuKernelGetAttribute", false},
 	cuKernelSetAttribute:        {"cuKernelSetAttribute", false},
+	cuOccupancyMaxBlocks:        {"cuOccupancyMaxActiveBlocksPerMultiprocessor", false},
 	cuLaunchKernelEx:            {"cuLaunchKernelEx", false},
 	cuStreamBeginCapture:        {"cuStreamBeginCapture_v2", true},
 	cuStreamEndCapture:          {"cuStreamEndCapture", true},

@@ -121,6 +121,8 @@ func (f *fake) call(e entry, a []uintptr) result {
 			f.attrs[name] = map[uintptr]int{}
 		}
 		f.attrs[name][a[0]] = int(a[1])
+	case cuOccupancyMaxBlocks: // by shared memory alone
+		*at[int32](a[0]) = int32(228 << 10 / (a[3] + 1024))
 	case cuLaunchKernelEx:
 		f.launch(a)
 	case cuStreamBeginCapture:
@@ -201,6 +203,7 @@ entry = "finish"
 params = ["count:R", "y", "count:seqs"]
 grid = ["R"]
 block = "32"
+resident = true
 `
 
 // testClass is a class with that one kernel.

@@ -154,3 +154,17 @@ func (d *Device) allow(f *function, dynamic int, cluster int64) error {
 	}
 	return nil
 }
+
+// holds refuses a grid whose blocks wait for each other, if the device does not run them all at once: it would never end.
+func (d *Device) holds(f *function, blocks, threads, dynamic int64) error {
+	at := new(int32) // blocks that a multiprocessor runs at once
+	r := d.drv.do(cuOccupancyMaxBlocks, uintptr(unsafe.Pointer(at)), f.handle, uintptr(threads), uintptr(dynamic))
+	if err := d.check(r, "asking how many blocks of "+f.name+" run at once"); err != nil {
+		return err
+	}
+	if room := int64(*at) * int64(d.found.Multiprocessors); blocks > room {
+		return diag.Errorf(diag.Unsupported, "%d blocks of entry %s wait for each other; the device runs %d of them at once (%d on each of %d multiprocessors)",
+			blocks, f.name, room, *at, d.found.Multiprocessors)
+	}
+	return nil
+}

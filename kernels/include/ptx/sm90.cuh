@@ -185,7 +185,12 @@ T load_l2(const T* p) {
 // --------------------------------------------------------------------------------------------------- synchronisation
 
 #ifdef METRALE_HOST
+inline uint32_t load_acquire(const uint32_t* p) { return __atomic_load_n(p, __ATOMIC_SEQ_CST); }
 inline uint32_t add_release(uint32_t* p, uint32_t v) { return atomicAdd(p, v); }
+inline uint32_t load_word(const uint32_t* p) { return load_acquire(p); }
+inline uint4 load_words(const uint32_t* p) { return {load_word(p), load_word(p + 1), load_word(p + 2), load_word(p + 3)}; }
+inline void store_word(uint32_t* p, uint32_t v) { __atomic_store_n(p, v, __ATOMIC_SEQ_CST); }
+inline void pause() { cudahost::cudahost_pause(); }
 #else
 __device__ __forceinline__ uint32_t load_acquire(const uint32_t* p) {
   uint32_t v;
@@ -197,6 +202,20 @@ __device__ __forceinline__ uint32_t add_release(uint32_t* p, uint32_t v) {
   asm volatile("atom.add.acq_rel.gpu.global.u32 %0, [%1], %2;" : "=r"(old) : "l"(p), "r"(v) : "memory");
   return old;
 }
+// Words that are their own flags: each arrives whole, and nothing is known of what else its writer wrote.
+__device__ __forceinline__ uint4 load_words(const uint32_t* p) {
+  uint4 v;
+  asm volatile("ld.relaxed.gpu.global.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p) : "memory");
+  return v;
+}
+__device__ __forceinline__ uint32_t load_word(const uint32_t* p) {
+  uint32_t v;
+  asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
+  return v;
+}
+__device__ __forceinline__ void store_word(uint32_t* p, uint32_t v) { asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory"); }
+// pause stands in loops that wait for other blocks.
+__device__ __forceinline__ void pause() {}
 
 // ----------------------------------------------------------------------------------------------------------- clusters
 

@@ -63,20 +63,6 @@ ENTRY norm_linear_n_rows_bf16(const int32_t* __restrict__ head, const float* __r
                      {{w0, w1, w2, w3}, {bias0, bias1, bias2, bias3}, {y0, y1, y2, y3}, {N0, N1, N2, N3}}, K);
 }
 
-// As norm_linear_n; y0 goes through the causal convolution and silu.
-ENTRY norm_linear_conv_rows_bf16(const int32_t* __restrict__ head, const int32_t* __restrict__ row_seq,
-                                 const int32_t* __restrict__ cu_rows, const int32_t* __restrict__ state_slot,
-                                 const int32_t* __restrict__ fresh, const float* __restrict__ x, const float* __restrict__ norm,
-                                 const uint16_t* __restrict__ w0, const uint16_t* __restrict__ w1, const uint16_t* __restrict__ w2,
-                                 const uint16_t* __restrict__ w3,
-                                 const float* __restrict__ conv,  // [N0, 4]
-                                 float* state,                    // [slots, 3, N0]
-                                 float* __restrict__ y0, float* __restrict__ y1, float* __restrict__ y2, float* __restrict__ y3,
-                                 int32_t N0, int32_t N1, int32_t N2, int32_t N3, int32_t K, float eps, int32_t plus_one) {
-  rows::stack<Usual, F, true, false, true>({head[0], x, nullptr, norm, eps, plus_one}, {{w0, w1, w2, w3}, {}, {y0, y1, y2, y3}, {N0, N1, N2, N3}}, K,
-                           {conv, state, row_seq, cu_rows, state_slot, fresh});
-}
-
 // y = rms_norm(x[out_rows]) wᵀ + bias: the logits.
 ENTRY norm_linear_outs_bf16(const int32_t* __restrict__ head, const float* __restrict__ x,  // [rows, K]
                             const int32_t* __restrict__ out_rows,                           // [outs]
