@@ -15,6 +15,17 @@ __device__ __forceinline__ T pick(const T (&p)[N], int i) {
   return v;
 }
 
+// biased adds b's four values from n on, of which those below N exist, where there is b.
+__device__ __forceinline__ float4 biased(float4 v, const float* b, int n, int N) {
+  if (b) {
+    v.x += b[n];
+    if (n + 1 < N) v.y += b[n + 1];
+    if (n + 2 < N) v.z += b[n + 2];
+    if (n + 3 < N) v.w += b[n + 3];
+  }
+  return v;
+}
+
 // put_four writes, or adds, four neighbours, of which cols exist.
 template <bool Add>
 __device__ __forceinline__ void put_four(float* y, float4 v, int cols, bool aligned) {

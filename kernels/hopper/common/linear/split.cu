@@ -22,13 +22,7 @@ struct Stored {
   __device__ __forceinline__ void put(const Sum& sum, int tile, int row, int quad) const {
     const int at = p.find(tile), N = parts::pick(p.n, at), n = tile * kTile + 4 * quad;
     if (n >= N) return;
-    float4 v = sum(quad);
-    if (const float* b = parts::pick(p.bias, at)) {
-      v.x += b[n];
-      if (n + 1 < N) v.y += b[n + 1];
-      if (n + 2 < N) v.z += b[n + 2];
-      if (n + 3 < N) v.w += b[n + 3];
-    }
+    const float4 v = parts::biased(sum(quad), parts::pick(p.bias, at), n, N);
     parts::put_four<Add>(parts::pick(p.y, at) + int64_t(row) * N + n, v, N - n, N % 4 == 0);
   }
 };
