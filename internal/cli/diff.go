@@ -8,7 +8,9 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"maps"
 	"math"
+	"slices"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -91,7 +93,12 @@ func (f *diffFlags) run(ctx context.Context, path string, out, log io.Writer) er
 	if dev.Info().Class == ref.Info().Class {
 		exact = f.compute // the same kernels, whose bits are compared
 	}
-	want, err := d.record(ref, exact)
+	host, err := d.open(ref, exact, true)
+	if err != nil {
+		return err
+	}
+	defer host.Close()
+	want, err := d.record(host)
 	if err != nil {
 		return err
 	}
@@ -100,7 +107,7 @@ func (f *diffFlags) run(ctx context.Context, path string, out, log io.Writer) er
 	if err != nil {
 		return err
 	}
-	worst, err := d.compare(fused, want, func(l *plan.Launch, k *kernel.Kernel) (kernel.Tolerance, bool) {
+	worst, err := d.compare(fused, want, host, func(l *plan.Launch, k *kernel.Kernel) (kernel.Tolerance, bool) {
 		if k.Tolerance == nil {
 			return kernel.Tolerance{}, dev.Info().Class == "cpu" // bits
 		}
@@ -114,14 +121,20 @@ func (f *diffFlags) run(ctx context.Context, path string, out, log io.Writer) er
 		return err
 	}
 	fmt.Fprintf(out, "fused against unfused\n")
-	if want, err = d.record(dev, f.compute); err != nil {
+	unfused, err := d.open(dev, f.compute, true)
+	if err != nil {
+		return err
+	}
+	want, err = d.record(unfused)
+	unfused.Close()
+	if err != nil {
 		return err
 	}
 	if fused, err = d.open(dev, f.compute, false); err != nil {
 		return err
 	}
 	defer fused.Close()
-	bits, err := d.compare(fused, want, func(l *plan.Launch, k *kernel.Kernel) (kernel.Tolerance, bool) {
+	bits, err := d.compare(fused, want, nil, func(l *plan.Launch, k *kernel.Kernel) (kernel.Tolerance, bool) {
 		return kernel.Tolerance{}, l.Numerics == plan.BitIdentical && len(l.Ops) > 1
 	})
 	if err == nil && (worst > 1 || bits > 1) {
@@ -211,44 +224,75 @@ func bytesOf(b *plan.Buffer, s *exec.Step) int64 {
 	return b.DType.Bytes(n)
 }
 
-// record runs the steps op by op and keeps every edge's value.
-func (d *differ) record(dev gpu.Device, compute string) (values, error) {
-	v := values{{}, {}}
-	m, err := d.open(dev, compute, true)
-	if err != nil {
-		return v, err
+// run runs a launch and keeps what it writes in v.
+func (m *diffModel) run(p *exec.Probe, launch int, s *exec.Step, v map[string][]byte) error {
+	pl := p.Plan()
+	l := &pl.Launches[launch]
+	if err := p.Run(launch); err != nil {
+		return diag.Errorf(diag.CodeOf(err), "launch %s (%s): %w", l.Name, l.Kernel, err)
 	}
-	defer m.Close()
+	for _, a := range l.Args {
+		if w := m.wires[pl][launch][a.Param]; w.Out != "" {
+			raw := make([]byte, bytesOf(&pl.Buffers[a.Index], s))
+			if err := p.Read(a.Index, raw); err != nil {
+				return err
+			}
+			v[w.Out] = raw
+		}
+	}
+	return nil
+}
+
+// record runs the steps and keeps every edge's value.
+func (d *differ) record(m *diffModel) (values, error) {
+	v := values{{}, {}}
 	for i := range v {
 		s := d.step(m, i == 1)
 		p, err := m.Probe(s)
 		if err != nil {
 			return v, err
 		}
-		pl := p.Plan()
-		for j := range pl.Launches {
-			l := &pl.Launches[j]
-			if err := p.Run(j); err != nil {
-				return v, diag.Errorf(diag.CodeOf(err), "launch %s (%s): %w", l.Name, l.Kernel, err)
-			}
-			for _, a := range l.Args {
-				if w := m.wires[pl][j][a.Param]; w.Out != "" {
-					b := &pl.Buffers[a.Index]
-					raw := make([]byte, bytesOf(b, s))
-					if err := p.Read(a.Index, raw); err != nil {
-						return v, err
-					}
-					v[i][w.Out] = raw
-				}
+		for j := range p.Plan().Launches {
+			if err := m.run(p, j, s, v[i]); err != nil {
+				return v, err
 			}
 		}
 	}
 	return v, nil
 }
 
+// again computes a launch's ops once more on the model that v was recorded on, from inputs of which some are rounded to bf16.
+func (d *differ) again(m *diffModel, second bool, l *plan.Launch, wires map[string]circuit.Wire, rounded []string, v map[string][]byte) (map[string][]byte, error) {
+	v = maps.Clone(v)
+	for _, param := range rounded {
+		edge := wires[param].In
+		raw := make([]byte, len(v[edge]))
+		tensor.RoundBF16(raw, v[edge])
+		v[edge] = raw
+	}
+	s := d.step(m, second)
+	p, err := m.Probe(s)
+	if err != nil {
+		return nil, err
+	}
+	for j, op := range p.Plan().Launches {
+		if !slices.Contains(l.Ops, op.Name) {
+			continue
+		}
+		if err := feed(p, j, m.wires[p.Plan()][j], v); err != nil {
+			return nil, err
+		}
+		if err := m.run(p, j, s, v); err != nil {
+			return nil, err
+		}
+	}
+	return v, nil
+}
+
 // compare runs each launch on the recorded inputs and prints how far its outputs are from the recorded ones. tolerance says
-// what a launch may err by, and whether it is judged. The result is the worst multiple of a tolerance.
-func (d *differ) compare(m *diffModel, want values, tolerance func(*plan.Launch, *kernel.Kernel) (kernel.Tolerance, bool)) (worst float64, err error) {
+// what a launch may err by, and whether it is judged; from is the model that computes anew what wants rounded inputs. The result is the
+// worst multiple of a tolerance.
+func (d *differ) compare(m *diffModel, want values, from *diffModel, tolerance func(*plan.Launch, *kernel.Kernel) (kernel.Tolerance, bool)) (worst float64, err error) {
 	t := newDiffTable(d.out, d.summary)
 	kernels := d.c.library.Tree.Classes[m.class].Kernels
 	for i := range want {
@@ -267,10 +311,16 @@ func (d *differ) compare(m *diffModel, want values, tolerance func(*plan.Launch,
 				return 0, diag.Errorf(diag.CodeOf(err), "launch %s (%s): %w", l.Name, l.Kernel, err)
 			}
 			tol, judged := tolerance(l, kernels[l.Kernel])
+			ref := want[i]
+			if judged && len(tol.Rounded) > 0 {
+				if ref, err = d.again(from, i == 1, l, m.wires[pl][j], tol.Rounded, ref); err != nil {
+					return 0, err
+				}
+			}
 			row := diffRow{step: i, launch: l.Name, kernel: l.Kernel, judged: judged}
 			for _, a := range l.Args {
 				w := m.wires[pl][j][a.Param]
-				ref, there := want[i][w.Out]
+				value, there := ref[w.Out]
 				if w.Out == "" || !there {
 					continue
 				}
@@ -279,7 +329,7 @@ func (d *differ) compare(m *diffModel, want values, tolerance func(*plan.Launch,
 				if err := p.Read(a.Index, raw); err != nil {
 					return 0, err
 				}
-				row.add(b.DType, raw, ref, tol)
+				row.add(b.DType, raw, value, tol)
 			}
 			worst = max(worst, t.add(row))
 		}

@@ -281,6 +281,9 @@ func showKernel(out io.Writer, fsys fs.FS, name, kernelName string) error {
 	}
 	if tol := k.Tolerance; tol != nil {
 		row("tolerance", fmt.Sprintf("%g + %g*|reference|: %s", tol.Abs, tol.Rel, tol.Why))
+		if len(tol.Rounded) > 0 {
+			row("", "of a reference that reads "+strings.Join(tol.Rounded, ", ")+" rounded to bf16")
+		}
 	}
 	if err := w.Flush(); err != nil || k.Launch == nil {
 		return err

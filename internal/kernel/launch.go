@@ -40,11 +40,13 @@ type Launch struct {
 	StaticShared *int `toml:"static_shared"`
 }
 
-// Tolerance bounds |x - reference| by Abs + Rel*|reference|; Why derives it.
+// Tolerance bounds |x - reference| by Abs + Rel*|reference|; Why derives it. The reference reads the arguments of Rounded rounded to
+// bf16, as the kernel does by itself, so that the bound need not cover what this rounding moves.
 type Tolerance struct {
-	Abs float64 `toml:"abs"`
-	Rel float64 `toml:"rel"`
-	Why string  `toml:"why"`
+	Abs     float64  `toml:"abs"`
+	Rel     float64  `toml:"rel"`
+	Rounded []string `toml:"rounded"`
+	Why     string   `toml:"why"`
 }
 
 // LaunchNames are what launch expressions may use besides axes and attributes: the row bucket's upper bounds, the KV cache's
@@ -197,6 +199,12 @@ func (k *Kernel) checkLaunch() error {
 	}
 	if t := k.Tolerance; t != nil && (t.Abs < 0 || t.Rel < 0 || t.Why == "") {
 		return k.file.Errorf(k.at+".tolerance", "kernel %s: a tolerance has abs and rel of at least 0 and says why", k.Name)
+	} else if t != nil {
+		for _, name := range t.Rounded {
+			if a := k.Arg(name); a == nil || a.Kind != BufferArg || a.Access != "in" || !slices.Equal(a.DTypes, []tensor.DType{tensor.F32}) {
+				return k.file.Errorf(k.at+".tolerance.rounded", "kernel %s: %q is no float32 buffer that the kernel reads", k.Name, name)
+			}
+		}
 	}
 	if len(k.Then) > 0 && k.Launch == nil {
 		return k.file.Errorf(k.at+".then", "kernel %s: [[kernel.then]] follows a [kernel.launch]", k.Name)

@@ -15,7 +15,7 @@ var launched = strings.Replace(families, `  { name = "y"`, `  { name = "h", kind
   { name = "v", kind = "weight", shape = ["n"], dtype = ["any"], like = "w", optional = true },
   { name = "y"`, 1) + `where = ["n % 4 == 0", "2*n <= 4096"]
 reference = "scale"
-tolerance = { abs = 1e-6, rel = 1e-5, why = "one rounding" }
+tolerance = { abs = 1e-6, rel = 1e-5, rounded = ["x"], why = "one rounding" }
 [kernel.launch]
 module = "norm/scale_{w.dtype}"
 entry = "scale_{w.dtype}_{n}"
@@ -41,7 +41,7 @@ func TestLaunchesAreRead(t *testing.T) {
 	}
 	k := tree.Classes["leaf"].Kernels["scale"]
 	l := k.Launch
-	if l.Cluster != 1 || l.Registers != 64 || *l.SpillBytes != 0 || l.StaticShared != nil || !l.PDL || k.Tolerance.Rel != 1e-5 {
+	if l.Cluster != 1 || l.Registers != 64 || *l.SpillBytes != 0 || l.StaticShared != nil || !l.PDL || k.Tolerance.Rel != 1e-5 || len(k.Tolerance.Rounded) != 1 {
 		t.Errorf("%+v", l)
 	}
 	if got := fmt.Sprint(k.Expressions()); got != "[ceil(n, 4) R 1 128 0 R 1 1 32 4*n]" || len(k.Launches()) != 2 {
@@ -105,6 +105,8 @@ func TestLaunchFaultsAreNamed(t *testing.T) {
 		{`"n % 4 == 0"`, `"n % 4"`, `has no == != <= >= < >`},
 		{`"n % 4 == 0"`, `"k == 0"`, `no axis, int attribute or launch name is called k`},
 		{`why = "one rounding"`, `why = ""`, `a tolerance has abs and rel`},
+		{`rounded = ["x"]`, `rounded = ["w"]`, `"w" is no float32 buffer that the kernel reads`},
+		{`rounded = ["x"]`, `rounded = ["y"]`, `"y" is no float32 buffer that the kernel reads`},
 	} {
 		if !strings.Contains(launched, c.old) {
 			t.Fatalf("no %q", c.old)

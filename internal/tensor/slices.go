@@ -32,6 +32,14 @@ func EncodeBF16(dst []byte, src []float32) {
 	}
 }
 
+// RoundBF16 rounds little-endian float32 to what bfloat16 holds.
+func RoundBF16(dst, src []byte) {
+	for i := 0; i+4 <= len(src); i += 4 {
+		f := math.Float32frombits(binary.LittleEndian.Uint32(src[i:]))
+		binary.LittleEndian.PutUint32(dst[i:], math.Float32bits(FromBF16(ToBF16(f))))
+	}
+}
+
 // DecodeF16 widens little-endian halves; src has 2·len(dst) bytes.
 func DecodeF16(dst []float32, src []byte) {
 	src = src[:2*len(dst)]

@@ -23,7 +23,7 @@ import (
 // lies past the step's rows stays as it was.
 func TestKernels(t *testing.T) {
 	gpu, ref := machines(t)
-	all, wants := stories(), map[*story][]map[string][]byte{}
+	all, wants := stories(), map[string][]map[string][]byte{} // of a story and what is rounded for it
 	var table strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(gpu.class.Kernels)) {
 		k := gpu.class.Kernels[name]
@@ -46,12 +46,14 @@ func TestKernels(t *testing.T) {
 			}
 			for _, s := range list {
 				t.Run(s.name, func(t *testing.T) {
-					if wants[s] == nil {
-						wants[s] = ref.run(t, s, nil)
+					rounded := gpu.rounded(s, k)
+					key := fmt.Sprintf("%p %v", s, rounded)
+					if wants[key] == nil {
+						wants[key] = ref.run(t, s.rounded(rounded), nil)
 					}
 					got := gpu.run(t, s, k)
 					for i, p := range s.steps {
-						worst = max(worst, compare(t, s, p, gpu.kernelOf(p, k).Tolerance, got[i], wants[s][i]))
+						worst = max(worst, compare(t, s, p, gpu.kernelOf(p, k).Tolerance, got[i], wants[key][i]))
 					}
 				})
 			}
@@ -110,6 +112,39 @@ func (m *machine) fitting(all []*story, k *kernel.Kernel) (out []*story) {
 		}
 	}
 	return out
+}
+
+// rounded are the arguments, of each step, that the kernels' tolerances want rounded for the reference.
+func (m *machine) rounded(s *story, k *kernel.Kernel) (out [][]string) {
+	for _, p := range s.steps {
+		var params []string
+		if t := m.kernelOf(p, k).Tolerance; t != nil {
+			params = t.Rounded
+		}
+		out = append(out, params)
+	}
+	return out
+}
+
+// rounded is the story with the named arguments of its steps rounded to bf16.
+func (s *story) rounded(params [][]string) *story {
+	c := *s
+	c.steps = nil
+	for i, p := range s.steps {
+		q := *p
+		q.arrays = nil
+		for _, a := range p.arrays {
+			if slices.Contains(params[i], a.param) {
+				b := *a
+				b.data = make([]byte, len(a.data))
+				tensor.RoundBF16(b.data, a.data)
+				a = &b
+			}
+			q.arrays = append(q.arrays, a)
+		}
+		c.steps = append(c.steps, &q)
+	}
+	return &c
 }
 
 // brief are the stories of -short, for tools that slow every access: the smallest of each mix of arguments, element types and
