@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # Runs the CUDA classes without a GPU: kernels compiled for the host behind the driver's interface.
 #   tools/ci/cudahost.sh CUDA_INCLUDE WORK MET
-# The kernels' own tests, then every tiny checkpoint launch by launch against the CPU; one whose ops the class lacks is named.
+# The kernels' own tests, plans of the fused ones, then every tiny checkpoint launch by launch against the CPU; one whose ops the class lacks is named.
 set -euo pipefail
 include=$1 work=$2 met=$3
 root=$(cd "$(dirname "$0")/../.." && pwd)
@@ -11,6 +11,7 @@ work=$(cd "$work" && pwd)
 bash "$root/tools/cudahost/build.sh" "$include" "$work" hopper
 library=$work/libcuda_host.so modules=$work/bin/hopper
 (cd "$root" && go test ./internal/gpu/cuda ./internal/exec ./internal/engine -args -cuda-library "$library" -modules "$modules")
+(cd "$root" && go test ./internal/cli -run TestFusedPlansOnTheDevice -args -cuda-library "$library" -modules "$modules")
 for archive in "$root"/testdata/tiny/*.tar.gz "$root"/testdata/tiny/quantised/*.tar.gz; do
   name=$(basename "$archive" .tar.gz)
   rm -rf "$work/model"

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package cli
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/metrale/metrale/internal/circuit"
+	"github.com/metrale/metrale/internal/gpu/cudatest"
+	"github.com/metrale/metrale/internal/plan"
+	"github.com/metrale/metrale/internal/tensor"
+	"github.com/metrale/metrale/kernels"
+)
+
+// fusedPlans are models of testdata/fused and the tokens of a first step: plans with the kernels that compute several ops at once,
+// which no story of the kernels' own tests takes. Large ones are too slow for kernels that the host runs.
+var fusedPlans = []struct {
+	model  string
+	tokens int64
+	large  bool
+}{
+	{"llama", 8, false},
+	{"llama-wide", 300, true},
+	{"llama-tall", 300, true},
+	{"llama-nvfp4", 8, false},
+	{"qwen3-moe", 40, false},
+	{"qwen3-moe-nvfp4", 40, false},
+	{"qwen3.5-moe", 8, false},
+	{"qwen3.5-moe", 40, false},
+	{"qwen3.5-moe-tall", 8, true},
+	{"qwen3.5-moe-tall", 300, true},
+	{"qwen3.5-moe-nvfp4", 8, false},
+	{"qwen3.5-moe-all-nvfp4", 8, false},
+}
+
+// untried are kernels that no plan here has, and why.
+var untried = map[string]string{
+	"norm_linear_outs_rows_quantised": "random weights leave lm_head as it is, as checkpoints do",
+}
+
+// TestFusedPlansHaveAllKernels: what has no reference of its own, to be held against launch by launch, is in one of the plans.
+func TestFusedPlansHaveAllKernels(t *testing.T) {
+	var left map[string]bool
+	for _, f := range fusedPlans {
+		c, err := openDummy(filepath.Join("testdata", "fused", f.model, "config.json"))
+		if err != nil {
+			t.Fatalf("%s: %v", f.model, err)
+		}
+		if left == nil {
+			left = map[string]bool{}
+			for name, k := range c.library.Tree.Classes["hopper"].Kernels {
+				if k.Reference == "" && slices.ContainsFunc(c.library.Rules["hopper"], func(r *circuit.Rule) bool { return r.Kernel == name }) {
+					left[name] = true
+				}
+			}
+		}
+		size := c.pageSize("hopper")
+		for _, rows := range []int64{2, f.tokens} {
+			limits := plan.Limits{Rows: rows, Seqs: 2, Outs: 2, PageSize: size, Pages: (f.tokens + size) / size}
+			p, err := c.instance.Lower(c.library, c.store, circuit.Options{Class: "hopper", Compute: circuit.Declared, KV: tensor.BF16, Limits: limits})
+			if err != nil {
+				t.Fatalf("%s: %v", f.model, err)
+			}
+			for i := range p.Launches {
+				delete(left, p.Launches[i].Kernel)
+			}
+		}
+		c.store.Close()
+	}
+	for _, name := range slices.Sorted(maps.Keys(left)) {
+		if untried[name] == "" {
+			t.Errorf("kernel %s has no reference and is in none of the plans", name)
+		}
+	}
+}
+
+// TestFusedPlansOnTheDevice: each launch of the plans is held against the ops that it stands for.
+func TestFusedPlansOnTheDevice(t *testing.T) {
+	if testing.Short() {
+		t.Skip("minutes where the host runs the kernels")
+	}
+	cudatest.Open(t, kernels.FS)
+	args := cudatest.Args()
+	for _, f := range fusedPlans {
+		t.Run(fmt.Sprintf("%s/%d", f.model, f.tokens), func(t *testing.T) {
+			if f.large && cudatest.OnHost() {
+				t.Skip("too slow for kernels that the host runs")
+			}
+			var out bytes.Buffer
+			status := Main([]string{"circuit", "diff", filepath.Join("testdata", "fused", f.model), "--load-format", "dummy", "--compute", circuit.Declared, "--kv", "bf16",
+				"--device", "cuda", "--cuda-library", args[1], "--cuda-modules", args[3], "--tokens", fmt.Sprint(f.tokens), "--summary"}, nil, &out, &out)
+			if status != 0 {
+				t.Errorf("status %d\n%s", status, &out)
+			}
+		})
+	}
+}
