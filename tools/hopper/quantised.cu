@@ -23,17 +23,17 @@ using Mxfp4 = tiles::Fp4<tiles::Mxfp4Scales, M>;
 
 // Bare is nvfp4 whose codes go to the tensor cores as they are: what everything but the decoding costs. Its numbers mean nothing.
 struct Bare : Nvfp4<1> {
-  template <bool Wide, class L>
-  __device__ __forceinline__ static void multiply(const Unit& u, L& lane, int at, float (&acc)[1][Wide ? 2 : 1][4]) {
+  template <int Parts, class L>
+  __device__ __forceinline__ static void multiply(const Unit& u, L& lane, int at, float (&acc)[1][Parts][4]) {
 #pragma unroll
     for (int s = 0; s < kSteps; s++) {
-      uint4 f[Wide ? 2 : 1];
+      uint4 f[Parts];
       lane.read(at + s, f);
       const uint32_t a = s == 0 ? u.v[0].x : s == 1 ? u.v[0].y : s == 2 ? u.v[0].z : u.v[0].w, c = s == 0 ? u.v[1].x : s == 1 ? u.v[1].y : s == 2 ? u.v[1].z : u.v[1].w;
 #pragma unroll
-      for (int p = 0; p <= Wide; p++) mma::bf16(acc[0][p], a, c, a, c, f[p].x, f[p].y);
+      for (int p = 0; p < Parts; p++) mma::bf16(acc[0][p], a, c, a, c, f[p].x, f[p].y);
 #pragma unroll
-      for (int p = 0; p <= Wide; p++) mma::bf16(acc[0][p], a, c, u.scale[0], u.scale[1], f[p].z, f[p].w);
+      for (int p = 0; p < Parts; p++) mma::bf16(acc[0][p], a, c, u.scale[0], u.scale[1], f[p].z, f[p].w);
     }
   }
 };

@@ -82,6 +82,10 @@ func stories() map[string][]*story {
 		add(expertsStory(mixture{rows: 3, experts: 6, k: 2, h: h, i: i, dtype: d, act: "gelu_tanh", gated: 1}))
 		add(expertsStory(mixture{rows: 6, experts: 40, k: 4, h: h, i: i, dtype: d, act: "swiglu_oai", gated: 1, limit: 7, bias: true}))
 		add(expertsStory(mixture{rows: 5, experts: 3, k: 2, h: h, i: i, dtype: d, act: "silu_then_limit", gated: 1, limit: 0.7}))
+		add(expertsStory(mixture{rows: 40, experts: 2, k: 2, h: h, i: i, dtype: d, act: "gelu_tanh", gated: 1, limit: 0.7})) // in parts
+		add(expertsStory(mixture{rows: 21, experts: 9, k: 2, h: h, i: i, dtype: d, act: "swiglu_oai", gated: 1, limit: 7, bias: true}))
+		add(expertsStory(mixture{rows: 9, experts: 7, k: 7, h: h, i: i, dtype: d, act: "silu_then_limit", gated: 1, limit: 0.7}))
+		add(expertsStory(mixture{rows: 150, experts: 3, k: 2, h: h, i: i, dtype: d, act: "silu", gated: 1})) // turned into bf16
 	}
 	for _, r := range []int{1, 2, 5, 8, 9, 16, 33} {
 		add(linearStory("linear", rows, r, 48, 256, tensor.BF16, r%2 == 0))

@@ -34,6 +34,9 @@ __device__ __forceinline__ uint32_t times(uint32_t a, uint32_t b) {
 #endif
 }
 
+// sums_of is how many sums a unit's products go to: of few parts two, of even and odd steps, so that a product seldom waits for the one before.
+__host__ __device__ constexpr int sums_of(int parts) { return parts <= 2 ? 2 : 1; }
+
 // Fp8 is e4m3 with a scale of every 128 values (Blocks), or only with scales of rows.
 template <bool Blocks, int Tiles>
 struct Fp8 {
@@ -81,30 +84,32 @@ struct Fp8 {
   }
   __device__ __forceinline__ static uint32_t odd(uint32_t w) { return (w & 0x80008000u) | ((w >> 4) & 0x07f007f0u); }
   __device__ __forceinline__ static uint32_t even(uint32_t w) { return ((w << 8) & 0x80008000u) | ((w << 4) & 0x07f007f0u); }
-  template <bool Wide, class L>
-  __device__ __forceinline__ static void multiply(const Unit& u, L& lane, int at, float (&acc)[Tiles][Wide ? 2 : 1][4]) {
-    float sum[2][Tiles][Wide ? 2 : 1][4] = {};  // of even and odd steps
+  // multiply takes Parts fragments of x a step: of 8 rows each, or of their high and low parts.
+  template <int Parts, class L>
+  __device__ __forceinline__ static void multiply(const Unit& u, L& lane, int at, float (&acc)[Tiles][Parts][4]) {
+    constexpr int kSums = sums_of(Parts);
+    float sum[kSums][Tiles][Parts][4] = {};
 #pragma unroll
     for (int s = 0; s < kSteps; s++) {
-      uint4 f[Wide ? 2 : 1];
+      uint4 f[Parts];
       lane.read(at + s, f);
 #pragma unroll
       for (int m = 0; m < Tiles; m++) {
         const uint4 &a = u.v[2 * m][s / 2], &c = u.v[2 * m + 1][s / 2];
         const uint32_t a0 = s % 2 ? a.z : a.x, a1 = s % 2 ? a.w : a.y, c0 = s % 2 ? c.z : c.x, c1 = s % 2 ? c.w : c.y;
 #pragma unroll
-        for (int p = 0; p <= Wide; p++) mma::bf16(sum[s % 2][m][p], odd(a0), odd(c0), even(a0), even(c0), f[p].x, f[p].y);
+        for (int p = 0; p < Parts; p++) mma::bf16(sum[s % kSums][m][p], odd(a0), odd(c0), even(a0), even(c0), f[p].x, f[p].y);
 #pragma unroll
-        for (int p = 0; p <= Wide; p++) mma::bf16(sum[s % 2][m][p], odd(a1), odd(c1), even(a1), even(c1), f[p].z, f[p].w);
+        for (int p = 0; p < Parts; p++) mma::bf16(sum[s % kSums][m][p], odd(a1), odd(c1), even(a1), even(c1), f[p].z, f[p].w);
       }
     }
 #pragma unroll
     for (int m = 0; m < Tiles; m++)
 #pragma unroll
-      for (int p = 0; p <= Wide; p++)
+      for (int p = 0; p < Parts; p++)
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-          const float v = sum[0][m][p][i] + sum[1][m][p][i];
+          const float v = kSums == 1 ? sum[0][m][p][i] : sum[0][m][p][i] + sum[kSums - 1][m][p][i];
           acc[m][p][i] = Blocks ? fmaf(u.scale[2 * m + i / 2], v, acc[m][p][i]) : acc[m][p][i] + v;
         }
   }
@@ -171,12 +176,14 @@ struct Fp4 {
 #pragma unroll
     for (int i = 0; i < 4; i++) out[2 * i] = mma::low(w[i]) * kFactor, out[2 * i + 1] = mma::high(w[i]) * kFactor;
   }
-  template <bool Wide, class L>
-  __device__ __forceinline__ static void multiply(const Unit& u, L& lane, int at, float (&acc)[Tiles][Wide ? 2 : 1][4]) {
-    float sum[2][Tiles][Wide ? 2 : 1][4] = {};  // of even and odd steps
+  // multiply takes Parts fragments of x a step: of 8 rows each, or of their high and low parts.
+  template <int Parts, class L>
+  __device__ __forceinline__ static void multiply(const Unit& u, L& lane, int at, float (&acc)[Tiles][Parts][4]) {
+    constexpr int kSums = sums_of(Parts);
+    float sum[kSums][Tiles][Parts][4] = {};
 #pragma unroll
     for (int s = 0; s < kSteps; s++) {
-      uint4 f[Wide ? 2 : 1];
+      uint4 f[Parts];
       lane.read(at + s, f);
 #pragma unroll
       for (int m = 0; m < Tiles; m++) {
@@ -184,17 +191,17 @@ struct Fp4 {
         const uint4 a = pairs(s == 0 ? v.x : s == 1 ? v.y : s == 2 ? v.z : v.w, u.scale[2 * m], s);
         const uint4 c = pairs(s == 0 ? w.x : s == 1 ? w.y : s == 2 ? w.z : w.w, u.scale[2 * m + 1], s);
 #pragma unroll
-        for (int p = 0; p <= Wide; p++) mma::bf16(sum[s % 2][m][p], a.x, c.x, a.y, c.y, f[p].x, f[p].y);
+        for (int p = 0; p < Parts; p++) mma::bf16(sum[s % kSums][m][p], a.x, c.x, a.y, c.y, f[p].x, f[p].y);
 #pragma unroll
-        for (int p = 0; p <= Wide; p++) mma::bf16(sum[s % 2][m][p], a.z, c.z, a.w, c.w, f[p].z, f[p].w);
+        for (int p = 0; p < Parts; p++) mma::bf16(sum[s % kSums][m][p], a.z, c.z, a.w, c.w, f[p].z, f[p].w);
       }
     }
 #pragma unroll
     for (int m = 0; m < Tiles; m++)
 #pragma unroll
-      for (int p = 0; p <= Wide; p++)
+      for (int p = 0; p < Parts; p++)
 #pragma unroll
-        for (int i = 0; i < 4; i++) acc[m][p][i] += sum[0][m][p][i] + sum[1][m][p][i];
+        for (int i = 0; i < 4; i++) acc[m][p][i] += kSums == 1 ? sum[0][m][p][i] : sum[0][m][p][i] + sum[kSums - 1][m][p][i];
   }
 };
 

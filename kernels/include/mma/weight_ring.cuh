@@ -115,7 +115,7 @@ __device__ __forceinline__ void turn_units(typename F::Unit (&u)[2], ptx::shared
   if constexpr (I < P::D) {
     if (I < n) {
       if (I + 1 < P::D && I + 1 < n) F::read(u[(I + 1) & 1], slot + (I + 1) * F::kBytes, Ring<P, F>::kPart);
-      F::template multiply<Wide>(u[I & 1], lane, at + I * F::kSteps, acc);
+      F::template multiply<Wide ? 2 : 1>(u[I & 1], lane, at + I * F::kSteps, acc);
       turn_units<I + 1, Wide, P, F>(u, slot, n, lane, at, acc);
     }
   }
