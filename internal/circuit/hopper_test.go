@@ -10,6 +10,7 @@ import (
 	"testing/fstest"
 
 	"github.com/metrale/metrale/internal/fixture"
+	"github.com/metrale/metrale/internal/modelconf"
 	"github.com/metrale/metrale/internal/plan"
 	"github.com/metrale/metrale/internal/tensor"
 	"github.com/metrale/metrale/kernels"
@@ -110,6 +111,41 @@ func TestEveryFamilyLowersForHopper(t *testing.T) {
 			limits := plan.Limits{Rows: rows, Seqs: min(rows, 8), Outs: min(rows, 8), PageSize: 16, Pages: 256}
 			if _, err := in.Lower(lib(t), in.SyntheticCatalog(tensor.BF16), Options{Class: "hopper", Compute: Declared, KV: tensor.BF16, Limits: limits}); err != nil {
 				t.Errorf("%s, %d rows: %v", family, rows, err)
+			}
+		}
+	}
+}
+
+// TestQuantisedWeightsStayOnHopper: whatever the number of rows, no quantised matrix of these models becomes float32.
+func TestQuantisedWeightsStayOnHopper(t *testing.T) {
+	configs := fixture.Files(t, fixture.Configs)
+	for _, name := range []string{"Qwen--Qwen3-30B-A3B-FP8", "Qwen--Qwen3-32B-FP8", "nvidia--Llama-3.1-70B-Instruct-FP8", "nvidia--Qwen3-235B-A22B-NVFP4", "openai--gpt-oss-20b"} {
+		beside := map[string][]byte{"config.json": experts.ReplaceAll(configs[name+"_config.json"], []byte(`"$1": 24`))}
+		if hf, ok := configs[name+"_hf_quant_config.json"]; ok {
+			beside["hf_quant_config.json"] = hf
+		}
+		cfg, err := modelconf.Read(beside)
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		in := instantiate(t, cfg)
+		store, err := separated(t, in, cfg.Quant)
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		for _, rows := range []int64{1, 5, 8, 9, 16, 33, 80, 300, 2048} {
+			p, err := in.Lower(lib(t), store, Options{Class: "hopper", Compute: Declared, KV: tensor.BF16,
+				Limits: plan.Limits{Rows: rows, Seqs: min(rows, 8), Outs: min(rows, 8), PageSize: 16, Pages: 256}})
+			if err != nil {
+				t.Fatal(name, err)
+			}
+			for _, w := range p.Weights {
+				switch w.DType {
+				case tensor.E4M3, tensor.E4M3_B128, tensor.NVFP4, tensor.MXFP4:
+					if w.Layout != "rows" {
+						t.Errorf("%s, %d rows: %s is %v in layout %q", name, rows, w.Name, w.DType, w.Layout)
+					}
+				}
 			}
 		}
 	}
