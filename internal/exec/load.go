@@ -72,7 +72,10 @@ func (b *binder) loadWeights(ctx context.Context, jobs []*loadJob, stored int64,
 		}
 	})
 	b.opts.Phase("load")
-	err := b.runJobs(ctx, jobs, stored)
+	jobs, made, err := b.generate(jobs)
+	if err == nil {
+		err = b.runJobs(ctx, jobs, made, stored)
+	}
 	b.opts.Phase("bind") // what is left of it
 	wg.Wait()
 	if bound != nil {
@@ -81,14 +84,13 @@ func (b *binder) loadWeights(ctx context.Context, jobs []*loadJob, stored int64,
 	return err
 }
 
-// runJobs hands parts of the weights out to one goroutine per core and stops at the first error.
-func (b *binder) runJobs(ctx context.Context, jobs []*loadJob, total int64) error {
+// runJobs hands parts of the weights out to one goroutine per core and stops at the first error. Of total stored bytes, done are there.
+func (b *binder) runJobs(ctx context.Context, jobs []*loadJob, done, total int64) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	queue := make(chan task)
 	var wg sync.WaitGroup
 	var mu sync.Mutex
-	var done int64
 	progress := func(n int64) {
 		mu.Lock()
 		defer mu.Unlock()
@@ -97,6 +99,7 @@ func (b *binder) runJobs(ctx context.Context, jobs []*loadJob, total int64) erro
 			b.opts.Progress(done, total)
 		}
 	}
+	progress(0)
 	for range runtime.GOMAXPROCS(0) {
 		wg.Go(func() {
 			l := newLane(b.opts.Device)

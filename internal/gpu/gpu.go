@@ -128,6 +128,20 @@ type Stage interface {
 	Free() // waits too
 }
 
+// Generator makes random weights in its own memory.
+type Generator interface {
+	// Keeps says whether a layout leaves rows of a type as the checkpoint has them.
+	Keeps(l Layout, d tensor.DType) bool
+	// Generate fills runs of dst, which do not meet, and waits.
+	Generate(dst Buffer, runs []Run) error
+}
+
+// Run is Bytes of Words from byte First on, at Off of a buffer.
+type Run struct {
+	Off, First, Bytes int64
+	Words             tensor.Words
+}
+
 // Grapher records launches so that one call starts them all.
 type Grapher interface {
 	// Graph records launches, each of which has run before. The result may have a method Free.

@@ -3,7 +3,6 @@
 package weights
 
 import (
-	"encoding/binary"
 	"hash/fnv"
 	"math"
 	"sort"
@@ -20,10 +19,10 @@ type dummy struct {
 	total int64
 }
 
-// dummyTensor makes each 8 bytes from a random word: the bits of mask, the others from base.
+// dummyTensor is its values.
 type dummyTensor struct {
 	tensor.Info
-	seed, mask, base uint64
+	words tensor.Words
 }
 
 // Dummy is a Store of random values that depend on the tensors' names only: the same in every run, however they are read. The
@@ -36,7 +35,7 @@ func Dummy(tensors []tensor.Info) (Store, error) {
 		x := dummyTensor{Info: t}
 		h := fnv.New64a()
 		h.Write([]byte(t.Name))
-		x.seed = h.Sum64()
+		x.words.Seed = h.Sum64()
 		exponent := int(math.Round(-math.Log2(1.53 * math.Sqrt(float64(lastAxis(t.Shape)))))) // 1.53: root mean square over [1, 2)
 		if len(t.Shape) < 2 {
 			if exponent = -6; strings.Contains(t.Name, "norm") {
@@ -48,17 +47,17 @@ func Dummy(tensors []tensor.Info) (Store, error) {
 			exponent = scaleExponent(t.Name)
 		}
 		var ok bool
-		if x.mask, x.base, ok = wordOf(t.DType, exponent); !ok {
+		if x.words.Mask, x.words.Base, ok = wordOf(t.DType, exponent); !ok {
 			return nil, diag.Errorf(diag.Unsupported, "tensor %s: there are no dummy weights of type %v", t.Name, t.DType).For(t.Name)
 		}
 		if strings.HasSuffix(t.Name, ".weight_packed") {
-			x.mask, x.base = math.MaxUint64, 0
+			x.words.Mask, x.words.Base = math.MaxUint64, 0
 		}
 		if scales && t.DType == tensor.U8 { // exponents
-			x.mask, x.base, _ = wordOf(tensor.E8M0, 0)
+			x.words.Mask, x.words.Base, _ = wordOf(tensor.E8M0, 0)
 		}
 		if scales || len(t.Shape) < 2 && exponent == -1 { // positive
-			x.mask &^= signs(t.DType)
+			x.words.Mask &^= signs(t.DType)
 		}
 		d.names, d.by[t.Name] = append(d.names, t.Name), x
 		d.total += t.Size()
@@ -137,29 +136,14 @@ func (d *dummy) Read(name string, off int64, dst []byte) error {
 	if err := inRange(name, off, len(dst), t.Size()); err != nil {
 		return err
 	}
-	var word [8]byte
-	i := uint64(off / 8)
-	if skip := int(off % 8); skip > 0 {
-		binary.LittleEndian.PutUint64(word[:], t.word(i))
-		n := copy(dst, word[skip:])
-		dst, i = dst[n:], i+1
-	}
-	for ; len(dst) >= 8; dst, i = dst[8:], i+1 {
-		binary.LittleEndian.PutUint64(dst, t.word(i))
-	}
-	if len(dst) > 0 {
-		binary.LittleEndian.PutUint64(word[:], t.word(i))
-		copy(dst, word[:])
-	}
+	t.words.Read(off, dst)
 	return nil
 }
 
-// word is the i-th 8 bytes: SplitMix64 of a counter.
-func (t *dummyTensor) word(i uint64) uint64 {
-	z := t.seed + (i+1)*0x9E3779B97F4A7C15
-	z = (z ^ z>>30) * 0xBF58476D1CE4E5B9
-	z = (z ^ z>>27) * 0x94D049BB133111EB
-	return (z^z>>31)&t.mask | t.base
+// Words are the bytes of a tensor as they are made.
+func (d *dummy) Words(name string) (tensor.Words, bool) {
+	t, ok := d.by[name]
+	return t.words, ok
 }
 
 func (d *dummy) Bytes(string) ([]byte, bool) { return nil, false }

@@ -338,6 +338,17 @@ func (q *quantised) readFloats(name string, off int64, dst []byte) error {
 	return nil
 }
 
+// Words are those of a tensor that is not packed, over a store of such.
+func (q *quantised) Words(name string) (tensor.Words, bool) {
+	random, ok := q.Store.(interface {
+		Words(name string) (tensor.Words, bool)
+	})
+	if p, as := q.shown(name); !ok || p != nil || as != "" {
+		return tensor.Words{}, false
+	}
+	return random.Words(name)
+}
+
 func (q *quantised) Bytes(name string) ([]byte, bool) {
 	if p, as := q.shown(name); p != nil || as != "" {
 		return nil, false

@@ -48,11 +48,12 @@ type Device struct {
 }
 
 var (
-	_ gpu.Device  = (*Device)(nil)
-	_ gpu.Pinner  = (*Device)(nil)
-	_ gpu.Stager  = (*Device)(nil)
-	_ gpu.Grapher = (*Device)(nil)
-	_ gpu.Marker  = (*Device)(nil)
+	_ gpu.Device    = (*Device)(nil)
+	_ gpu.Pinner    = (*Device)(nil)
+	_ gpu.Stager    = (*Device)(nil)
+	_ gpu.Generator = (*Device)(nil)
+	_ gpu.Grapher   = (*Device)(nil)
+	_ gpu.Marker    = (*Device)(nil)
 )
 
 // Open takes a device's primary context.
