@@ -217,6 +217,9 @@ func stories() map[string][]*story {
 	for _, c := range []struct{ heads, groups, hd, sd int }{{4, 2, 16, 16}, {8, 1, 64, 128}, {2, 2, 40, 80}, {3, 1, 20, 256}} {
 		add(ssdStory(c.heads, c.groups, c.hd, c.sd, [][]int{{5, 1}, {1, 3}}))
 	}
+	for _, c := range []struct{ heads, groups, hd, sd int }{{4, 2, 64, 128}, {2, 1, 40, 84}, {3, 1, 20, 256}, {2, 2, 34, 16}} { // for chunks
+		add(ssdStory(c.heads, c.groups, c.hd, c.sd, [][]int{{63, 1, 130}, {65, 64, 0}, {1, 128, 1}}))
+	}
 	if *large {
 		add(embedStory(4096, tensor.BF16))
 		add(normStory("add_rms_norm", rows, 300, 4096, 4096, true, 0))
@@ -227,7 +230,7 @@ func stories() map[string][]*story {
 		add(expertsStory(mixture{rows: 40, experts: 128, k: 8, h: 2048, i: 768, dtype: tensor.BF16, act: "silu", gated: 1}))
 		add(convStory(8192, 4, "silu", false, [][]int{{700, 1, 30}, {1, 1, 1}}))
 		add(deltaStory(16, 32, 128, 128, 1, [][]int{{300, 1, 30}, {1, 1, 1}}))
-		add(ssdStory(64, 8, 64, 128, [][]int{{300, 1, 30}, {1, 1, 1}}))
+		add(ssdStory(64, 8, 64, 128, [][]int{{300, 1, 30}, {1, 1, 1}, {1, 64, 500}}))
 		for _, c := range []attention{{heads: 32, kv: 8, kd: 128, vd: 128, dtype: tensor.BF16}, {heads: 16, kv: 2, kd: 256, vd: 256, window: 700, dtype: tensor.F16}} {
 			s := newStory(fmt.Sprint("attention/large/", c.kd), 900, 3, 1)
 			s.limits.Pages = 200
