@@ -56,7 +56,7 @@ const (
 	experts, chosen, inner   = 256, 10, 512
 )
 
-// shapes32 are the 32, and two in bf16 beside those of four bits.
+// shapes32 are the 32, and others beside them: two in bf16 beside those of four bits, and Mamba-2's scan at the sizes of Nemotron 3 Nano.
 func shapes32() (list []shape) {
 	for _, n := range []int{32, 128, 256, 512} {
 		list = append(list, shape{name: fmt.Sprintf("prefill_attn seq=%d", n), rows: n, variants: []variant{attend(), attendAll()}})
@@ -92,6 +92,9 @@ func shapes32() (list []shape) {
 	}
 	for _, n := range []int{32, 128, 512} {
 		list = append(list, shape{name: fmt.Sprintf("rope seq=%d 16:2", n), rows: n, variants: []variant{rotate()}})
+	}
+	for _, n := range []int{1, 16, 64, 256, 2048} {
+		list = append(list, shape{name: fmt.Sprintf("ssd 64x64x128 seq=%d", n), rows: n, further: true, variants: []variant{scan(64, 8, 64, 128)}})
 	}
 	return append(list,
 		shape{name: "bf16 [80,2048]x[2048,1024]", rows: 80, further: true, variants: []variant{matmul(2048, 1024, tensor.BF16)}},
@@ -186,6 +189,13 @@ func deltaAll() variant {
 			recur,
 			{Op: "gated_norm", In: []string{"o", "z"}, Out: []string{"y"}, Weights: sizes{"w": {deltaDim}}, Attrs: attrs{"eps": 1e-6, "group": deltaDim, "act": "silu"}},
 		}}}
+}
+
+func scan(heads, groups, headDim, stateDim int64) variant {
+	return variant{fragment: circuit.Fragment{Name: "ssd", States: []state{{Name: "scan", Kind: plan.Slot, Axes: []int64{heads, headDim, stateDim}}},
+		Inputs: []input{{Name: "xbc", Size: heads*headDim + 2*groups*stateDim}, {Name: "dt", Size: heads}},
+		Ops: []op{{Op: "ssd", In: []string{"xbc", "dt"}, Out: []string{"y"}, Weights: sizes{"a_log": {heads}, "dt_bias": {heads}, "d": {heads}}, States: map[string]string{"state": "scan"},
+			Attrs: attrs{"heads": int(heads), "groups": int(groups), "head_dim": int(headDim), "state_dim": int(stateDim)}}}}}
 }
 
 func norm(n int) variant {
