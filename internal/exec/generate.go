@@ -22,7 +22,7 @@ func (b *binder) generate(jobs []*loadJob) (left []*loadJob, done int64, err err
 	var runs []gpu.Run
 	for _, j := range jobs {
 		own, ok := j.runs(store)
-		if !ok || !dev.Keeps(j.layout, j.w.DType) {
+		if layout, rows := j.layout.(gpu.RowLayout); !ok || !rows || !layout.Keeps(j.w.DType) {
 			left = append(left, j)
 			continue
 		}

@@ -23,7 +23,7 @@ type Store interface {
 }
 
 const (
-	taskBytes   = 32 << 20 // a large weight is shared out in parts of about that many stored bytes
+	pieceBytes  = 1 << 20 // stored bytes that are read and packed at a time, about
 	weightAlign = 256
 )
 
@@ -85,11 +85,9 @@ func (b *binder) loadWeights(ctx context.Context, jobs []*loadJob, stored int64,
 }
 
 // runJobs hands parts of the weights out to one goroutine per core and stops at the first error. Of total stored bytes, done are there.
-func (b *binder) runJobs(ctx context.Context, jobs []*loadJob, done, total int64) error {
+func (b *binder) runJobs(ctx context.Context, jobs []*loadJob, done, total int64) (err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	queue := make(chan task)
-	var wg sync.WaitGroup
 	var mu sync.Mutex
 	progress := func(n int64) {
 		mu.Lock()
@@ -100,28 +98,44 @@ func (b *binder) runJobs(ctx context.Context, jobs []*loadJob, done, total int64
 		}
 	}
 	progress(0)
+	var tasks []*task
+	for _, j := range jobs {
+		own, err := j.tasks()
+		if err != nil {
+			return diag.Errorf(diag.CodeOf(err), "weight %s: %w", j.w.Name, err)
+		}
+		tasks = append(tasks, own...)
+	}
+	newWorker := func() worker { return &hostWorker{} }
+	if s, ok := b.opts.Device.(gpu.Stager); ok {
+		r := newRing(s, tasks)
+		defer func() {
+			if e := r.end(); err == nil {
+				err = e
+			}
+		}()
+		newWorker = func() worker { return &stagedWorker{ring: r} }
+	}
+	var next atomic.Int64
+	var wg sync.WaitGroup
 	for range runtime.GOMAXPROCS(0) {
 		wg.Go(func() {
-			l := newLane(b.opts.Device)
-			for t := range queue {
-				if err := t.run(ctx, b.opts.Store, l, progress); err != nil {
-					cancel(diag.Errorf(diag.CodeOf(err), "weight %s: %w", t.w.Name, err))
+			w := newWorker()
+			for ctx.Err() == nil {
+				i := next.Add(1) - 1
+				if i >= int64(len(tasks)) {
+					return
 				}
-			}
-			if err := l.end(); err != nil {
-				cancel(err)
+				t := tasks[i]
+				if err := w.load(ctx, t, b.opts.Store); err != nil {
+					cancel(diag.Errorf(diag.CodeOf(err), "weight %s: %w", t.w.Name, err))
+					return
+				}
+				t.end(b.opts.Store)
+				progress(t.n * t.rowBytes)
 			}
 		})
 	}
-	for _, j := range jobs {
-		for _, t := range j.tasks() {
-			select {
-			case queue <- t:
-			case <-ctx.Done():
-			}
-		}
-	}
-	close(queue)
 	wg.Wait()
 	if err := context.Cause(ctx); err != nil {
 		if _, ours := diag.As(err); !ours {
@@ -132,6 +146,11 @@ func (b *binder) runJobs(ctx context.Context, jobs []*loadJob, done, total int64
 	return nil
 }
 
+// worker loads tasks, one after the other.
+type worker interface {
+	load(ctx context.Context, t *task, store Store) error
+}
+
 // loadJob packs one weight.
 type loadJob struct {
 	w      *plan.Weight
@@ -139,10 +158,10 @@ type loadJob struct {
 	dst    gpu.Buffer
 	off    int64 // of the packed weight in dst, 256-byte aligned
 	size   int64 // packed
-	// The weight as matrices of rows: [matrices][rows][bytes of a row].
-	matrices, rows, rowBytes int64
-	sources                  []piece
-	left                     atomic.Int64 // tasks that have not ended
+	// The weight as matrices of rows: [matrices][rows][k], and bytes of a stored row.
+	matrices, rows, k, rowBytes int64
+	sources                     []piece
+	left                        atomic.Int64 // tasks that have not ended
 }
 
 func (b *binder) newJob(w *plan.Weight, off int64) (*loadJob, error) {
@@ -155,15 +174,9 @@ func (b *binder) newJob(w *plan.Weight, off int64) (*loadJob, error) {
 	if err != nil {
 		return nil, err
 	}
-	j := &loadJob{w: w, layout: layout, off: off, size: size, matrices: 1, rows: 1}
-	last := len(shape) - 1
-	switch {
-	case last >= 2:
-		j.matrices, j.rows = shape[0], shape[1:last].Elems()
-	case last == 1:
-		j.rows = shape[0]
-	}
-	j.rowBytes = w.DType.Bytes(shape.Elems() / (j.matrices * j.rows))
+	j := &loadJob{w: w, layout: layout, off: off, size: size}
+	j.matrices, j.rows, j.k = gpu.Matrices(shape)
+	j.rowBytes = w.DType.Bytes(j.k)
 	j.sources, err = j.pieces(b.opts.Store)
 	return j, err
 }
@@ -172,59 +185,53 @@ func (b *binder) newJob(w *plan.Weight, off int64) (*loadJob, error) {
 type task struct {
 	*loadJob
 	m, row, n int64
+	off, size int64 // packed, in dst
+	window    *window
 }
 
-// tasks shares a weight out.
-func (j *loadJob) tasks() (out []task) {
-	step := j.rowsIn(taskBytes)
+// tasks shares a weight out, in the order of its memory.
+func (j *loadJob) tasks() (out []*task, err error) {
+	step := max(1, pieceBytes/(j.rowBytes*j.layout.Rows())) * j.layout.Rows()
 	for _, p := range j.sources {
 		if p.matrix > 0 {
 			step = j.rows // a matrix is turned once
 		}
 	}
+	packed := func(rows int64) int64 { // packed rows follow each other
+		n, e := j.layout.Size(j.w.DType, tensor.Shape{rows, j.k})
+		if err == nil {
+			err = e
+		}
+		return n
+	}
 	for m := range j.matrices {
 		for row := int64(0); row < j.rows; row += step {
-			out = append(out, task{j, m, row, min(step, j.rows-row)})
+			t := &task{loadJob: j, m: m, row: row, n: min(step, j.rows-row)}
+			t.off = j.off + m*(j.size/j.matrices) + packed(row)
+			t.size = packed(row+t.n) - packed(row)
+			out = append(out, t)
 		}
 	}
 	j.left.Store(int64(len(out)))
-	return out
+	return out, err
 }
 
-// rowsIn is how many rows fit bytes, at least what Pack takes.
-func (j *loadJob) rowsIn(bytes int64) int64 {
-	return max(1, bytes/(j.rowBytes*j.layout.Rows())) * j.layout.Rows()
-}
-
-// run reads and packs the rows in chunks.
-func (t task) run(ctx context.Context, store Store, l lane, progress func(int64)) error {
+// read reads the stored rows.
+func (t *task) read(store Store, buf []byte) error {
 	src := sourceReader{store: store, pieces: t.sources}
-	step := t.rowsIn(l.chunk())
-	for row := t.row; row < t.row+t.n; row += step {
-		if err := ctx.Err(); err != nil {
-			return diag.Errorf(diag.Canceled, "loading was interrupted: %w", err)
-		}
-		n := min(step, t.row+t.n-row)
-		buf, err := l.next(n * t.rowBytes)
-		if err != nil {
-			return err
-		}
-		if err := src.read((t.m*t.rows+row)*t.rowBytes, buf); err != nil {
-			return err
-		}
-		if err := l.pack(t.loadJob, t.m, row, n); err != nil {
-			return err
-		}
-		progress(int64(len(buf)))
+	return src.read((t.m*t.rows+t.row)*t.rowBytes, buf)
+}
+
+// end says that the rows are loaded.
+func (t *task) end(store Store) {
+	if t.left.Add(-1) > 0 {
+		return
 	}
-	if t.left.Add(-1) == 0 {
-		for _, p := range t.sources {
-			if p.last {
-				store.Drop(p.name)
-			}
+	for _, p := range t.sources {
+		if p.last {
+			store.Drop(p.name)
 		}
 	}
-	return nil
 }
 
 // WeightBytes is how much of the device's memory a plan's weights take, packed.

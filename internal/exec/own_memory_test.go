@@ -179,10 +179,8 @@ type ownStage struct {
 
 func (s *ownStage) Bytes() []byte { return s.data }
 func (s *ownStage) Free()         { s.d.live.Add(-1) }
-func (s *ownStage) Pack(l gpu.Layout, dst gpu.Buffer, off int64, d tensor.DType, shape tensor.Shape, m, row, n int64) error {
-	s.later = func() error {
-		return l.Pack(dst, off, d, shape, m, row, n, s.data[:n*d.Bytes(shape[len(shape)-1])])
-	}
+func (s *ownStage) Send(dst gpu.Buffer, off, n int64) error {
+	s.later = func() error { return dst.Write(off, s.data[:n]) }
 	return nil
 }
 
@@ -200,6 +198,11 @@ func (asStored) Rows() int64                       { return 1 }
 func (asStored) DType(d tensor.DType) tensor.DType { return d }
 func (asStored) Size(d tensor.DType, shape tensor.Shape) (int64, error) {
 	return d.Bytes(shape.Elems()), nil
+}
+func (asStored) Keeps(tensor.DType) bool { return true }
+func (asStored) PackRows(dst []byte, _ tensor.DType, _ int64, src []byte) error {
+	copy(dst, src)
+	return nil
 }
 func (asStored) Pack(dst gpu.Buffer, off int64, d tensor.DType, shape tensor.Shape, _, row, _ int64, src []byte) error {
 	return dst.Write(off+row*d.Bytes(shape[len(shape)-1]), src)

@@ -113,25 +113,31 @@ type Pinned interface {
 	Free()                                   // waits for the queued copies
 }
 
-// Stager loads weights in the background: while one stage is on its way, others are filled.
+// RowLayout is a layout whose packed rows follow each other, so that the host can pack them anywhere.
+type RowLayout interface {
+	Layout
+	// Keeps says that rows stay as the checkpoint has them.
+	Keeps(d tensor.DType) bool
+	// PackRows packs stored rows of k values; their number is a multiple of Rows, or they end a matrix.
+	PackRows(dst []byte, d tensor.DType, k int64, src []byte) error
+}
+
+// Stager copies weights in the background: while one stage is on its way, others are filled. Its layouts are RowLayouts.
 type Stager interface {
 	Stage(name string, bytes int64) (Stage, error)
 }
 
-// Stage is memory that stored rows are read into. It is used by one goroutine at a time.
+// Stage is memory that is filled and sent. It may be filled by several goroutines at a time.
 type Stage interface {
 	Bytes() []byte
-	// Pack is Layout.Pack with the first n·(bytes of a row) bytes as src, but returns before the copy has ended. The bytes
-	// must not be touched before Wait.
-	Pack(l Layout, dst Buffer, off int64, d tensor.DType, shape tensor.Shape, m, row, n int64) error
+	// Send queues a copy of the first n bytes to dst at off. They must not be touched before Wait.
+	Send(dst Buffer, off, n int64) error
 	Wait() error
 	Free() // waits too
 }
 
 // Generator makes random weights in its own memory.
 type Generator interface {
-	// Keeps says whether a layout leaves rows of a type as the checkpoint has them.
-	Keeps(l Layout, d tensor.DType) bool
 	// Generate fills runs of dst, which do not meet, and waits.
 	Generate(dst Buffer, runs []Run) error
 }

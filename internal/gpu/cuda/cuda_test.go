@@ -398,7 +398,7 @@ func TestLayoutsPackAndStage(t *testing.T) {
 		}
 		a, _ := d.Alloc("a", size+64)
 		b, _ := d.Alloc("b", size+64)
-		stage, err := d.Stage("stage", int64(len(src)))
+		stage, err := d.Stage("stage", size)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -409,8 +409,11 @@ func TestLayoutsPackAndStage(t *testing.T) {
 				if err := l.Pack(a, 64, c.stored, shape, int64(m), int64(r[0]), int64(r[1]), part); err != nil {
 					t.Fatal(err)
 				}
-				copy(stage.Bytes(), part)
-				if err := stage.Pack(l, b, 64, c.stored, shape, int64(m), int64(r[0]), int64(r[1])); err != nil {
+				off, n := int64(3*m+r[0])*c.seen.Bytes(32), int64(r[1])*c.seen.Bytes(32)
+				if err := l.(gpu.RowLayout).PackRows(stage.Bytes()[:n], c.stored, 32, part); err != nil {
+					t.Fatal(err)
+				}
+				if err := stage.Send(b, 64+off, n); err != nil {
 					t.Fatal(err)
 				}
 				if err := stage.Wait(); err != nil {
@@ -431,6 +434,9 @@ func TestLayoutsPackAndStage(t *testing.T) {
 		}
 		if err := l.Pack(a, 64, c.stored, shape, 2, 0, 1, src[:row]); !diag.Is(err, diag.Internal) {
 			t.Errorf("a matrix too far: %v", err)
+		}
+		if err := stage.Send(b, 65, size); !diag.Is(err, diag.Internal) {
+			t.Errorf("past the end: %v", err)
 		}
 		stage.Free()
 	}

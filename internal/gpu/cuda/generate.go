@@ -15,12 +15,6 @@ const (
 	sliceBytes = 256 << 10 // of a run to a block
 )
 
-// Keeps says that what a layout packs differs in nothing from what is stored, and that there is a kernel to make it.
-func (d *Device) Keeps(x gpu.Layout, t tensor.DType) bool {
-	l, ok := x.(*layout)
-	return ok && !l.packs(t) && d.opts.Class.Kernels["dummy"] != nil
-}
-
 // Generate launches the kernel dummy over all runs.
 func (d *Device) Generate(dst gpu.Buffer, runs []gpu.Run) error {
 	var table []byte

@@ -91,7 +91,7 @@ func TestLayoutsKeepWhatIsStored(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := m.dev.(gpu.Generator).Keeps(l, x.d); got != x.want {
+		if got := l.(gpu.RowLayout).Keeps(x.d); got != x.want {
 			t.Errorf("layout %q keeps %v: %v", x.layout, x.d, got)
 		}
 	}

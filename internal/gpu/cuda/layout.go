@@ -90,6 +90,18 @@ func (d *Device) Layout(name string) (gpu.Layout, error) {
 // DType is the element type that kernels see.
 func (l *layout) DType(d tensor.DType) tensor.DType { return l.dtype(d) }
 
+// Keeps says that nothing is packed.
+func (l *layout) Keeps(d tensor.DType) bool { return !l.packs(d) }
+
+// PackRows packs rows into host memory.
+func (l *layout) PackRows(dst []byte, d tensor.DType, k int64, src []byte) error {
+	if l.Keeps(d) {
+		copy(dst, src)
+		return nil
+	}
+	return l.pack(dst, d, k, src)
+}
+
 // Rows is the granularity of Pack.
 func (l *layout) Rows() int64 { return l.rows }
 
@@ -132,12 +144,9 @@ func (l *layout) Pack(dst gpu.Buffer, off int64, d tensor.DType, shape tensor.Sh
 	if err != nil {
 		return err
 	}
-	packed := src
-	if l.packs(d) {
-		packed = make([]byte, t.bytes)
-		if err := l.pack(packed, d, t.k, src); err != nil {
-			return err
-		}
+	packed := make([]byte, t.bytes)
+	if err := l.PackRows(packed, d, t.k, src); err != nil {
+		return err
 	}
 	for _, p := range t.pieces {
 		if err := t.dst.Write(p.off, packed[:p.bytes]); err != nil {

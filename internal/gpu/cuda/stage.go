@@ -8,19 +8,14 @@ import (
 
 	"github.com/metrale/metrale/internal/diag"
 	"github.com/metrale/metrale/internal/gpu"
-	"github.com/metrale/metrale/internal/tensor"
 )
 
-// stage is pinned memory that stored rows are read into. Rows that need no packing are copied from where they lie; others
-// are packed into a second piece of pinned memory first:
-//
-//	checkpoint ──read──► in ───────────────copy──► device
-//	                      └──pack──► out ──copy──►
+// stage is pinned memory on its way to the device.
 type stage struct {
-	dev     *Device
-	in, out *pinned
-	done    uintptr // event behind the copies of the newest Pack
-	busy    bool
+	dev  *Device
+	in   *pinned
+	done uintptr // event behind the newest copy
+	busy bool
 }
 
 // Stage takes pinned memory of that size.
@@ -39,70 +34,38 @@ func (d *Device) Stage(name string, bytes int64) (gpu.Stage, error) {
 	return s, nil
 }
 
-// Bytes is where rows are read to.
+// Bytes is the memory.
 func (s *stage) Bytes() []byte { return s.in.bytes }
 
-// Pack packs rows and queues their copy.
-func (s *stage) Pack(x gpu.Layout, dst gpu.Buffer, off int64, d tensor.DType, shape tensor.Shape, m, row, n int64) error {
-	l, ok := x.(*layout)
-	if !ok {
-		return diag.Errorf(diag.Internal, "cuda: a layout of another device: %T", x)
+// Send queues a copy and an event behind it, without waiting for whoever else has entered the device.
+func (s *stage) Send(x gpu.Buffer, off, n int64) error {
+	d := s.dev
+	dst, ok := x.(*buffer)
+	if !ok || dst.dev != d || off < 0 || n < 0 || off > dst.size-n || n > int64(len(s.in.bytes)) {
+		return diag.Errorf(diag.Internal, "cuda: a stage of %d bytes sends %d to byte %d of a buffer", len(s.in.bytes), n, off)
 	}
-	_, _, k := gpu.Matrices(shape)
-	size := n * d.Bytes(k)
-	if size < 0 || size > int64(len(s.in.bytes)) {
-		return diag.Errorf(diag.Internal, "cuda: %d bytes of a stage of %d", size, len(s.in.bytes))
-	}
-	t, err := l.target(dst, off, d, shape, m, row, n, size)
-	if err != nil {
-		return err
-	}
-	from := s.in
-	if l.packs(d) {
-		if err := s.grow(t.bytes); err != nil {
-			return err
-		}
-		from = s.out
-		if err := l.pack(from.bytes[:t.bytes], d, t.k, s.in.bytes[:size]); err != nil {
-			return err
-		}
-	}
-	dev := s.dev
-	dev.enter()
-	defer dev.leave()
-	if err := t.dst.check(0, 0); err != nil {
-		return err
-	}
-	src, r := from.addr, success
-	for _, p := range t.pieces {
-		if r == success {
-			r = dev.drv.do(cuMemcpyHtoDAsync, t.dst.ptr+uintptr(p.off), src, uintptr(p.bytes), dev.upload)
-		}
-		src += uintptr(p.bytes)
-	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	d.drv.do(cuCtxSetCurrent, d.context)
+	r := d.drv.do(cuMemcpyHtoDAsync, dst.ptr+uintptr(off), s.in.addr, uintptr(n), d.upload)
 	if r == success {
-		r = dev.drv.do(cuEventRecord, s.done, dev.upload)
+		r = d.drv.do(cuEventRecord, s.done, d.upload)
 	}
 	s.busy = true
-	return dev.check(r, "loading into "+t.dst.name)
+	return s.check(r, "loading into "+dst.name)
 }
 
-// grow makes the memory that rows are packed into.
-func (s *stage) grow(bytes int64) error {
-	if s.out != nil && int64(len(s.out.bytes)) >= bytes {
+// check is Device.check outside of it.
+func (s *stage) check(r result, what string) error {
+	if r == success {
 		return nil
 	}
-	s.dev.enter()
-	defer s.dev.leave()
-	if s.out != nil {
-		s.out.release()
-	}
-	var err error
-	s.out, err = s.dev.newPinned(s.in.name+" packed", max(bytes, int64(len(s.in.bytes))))
-	return err
+	s.dev.mu.Lock()
+	defer s.dev.mu.Unlock()
+	return s.dev.check(r, what)
 }
 
-// Wait waits for the copies of the newest Pack, without keeping others from the device.
+// Wait waits for the newest copy, without keeping others from the device.
 func (s *stage) Wait() error {
 	if !s.busy {
 		return nil
@@ -112,13 +75,7 @@ func (s *stage) Wait() error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	d.drv.do(cuCtxSetCurrent, d.context)
-	r := d.drv.do(cuEventSynchronize, s.done)
-	if r == success {
-		return nil
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.check(r, "loading weights")
+	return s.check(d.drv.do(cuEventSynchronize, s.done), "loading weights")
 }
 
 // Free waits and unpins.
@@ -132,7 +89,4 @@ func (s *stage) Free() {
 	d.drv.do(cuEventSynchronize, s.done)
 	d.drv.do(cuEventDestroy, s.done)
 	s.in.release()
-	if s.out != nil {
-		s.out.release()
-	}
 }

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package exec
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+
+	"github.com/metrale/metrale/internal/gpu"
+)
+
+const (
+	windowBytes = 16 << 20 // of the weights' memory, that one copy fills
+	numStages   = 6        // windows that are filled or on their way
+)
+
+// ring fills the weights' memory window by window. Windows take the stages in turn, and their tasks go to whatever goroutine is
+// free, in order: so reading is spread over all cores, copies are few and large, and the next ones wait behind the one on its way.
+//
+//	memory    weight 0 | weight 1 | weight 2 …
+//	tasks     0 | 1 | 2 | 3 | 4 | 5 | 6 | 7 …       a window ends with a task
+//	windows       0     |     1     |     2 …
+//	stages        0     |     1     |     0 …       of two
+type ring struct {
+	stager  gpu.Stager
+	dst     gpu.Buffer
+	windows []*window
+	bytes   int64 // of the largest
+}
+
+// window is a run of the weights' memory.
+type window struct {
+	number     int
+	off, bytes int64
+	left       atomic.Int64 // tasks that have not ended
+	begin      sync.Once    // finds the stage
+	stage      gpu.Stage
+	err        error
+	sent       chan struct{} // closed when the copy is queued
+}
+
+// newRing puts tasks, which are in the order of their memory, into windows.
+func newRing(stager gpu.Stager, tasks []*task) *ring {
+	r := &ring{stager: stager}
+	var w *window
+	for _, t := range tasks {
+		if w == nil || t.off+t.size-w.off > windowBytes {
+			w = &window{number: len(r.windows), off: t.off, sent: make(chan struct{})}
+			r.windows = append(r.windows, w)
+		}
+		w.bytes = t.off + t.size - w.off
+		w.left.Add(1)
+		r.bytes, r.dst, t.window = max(r.bytes, w.bytes), t.dst, w
+	}
+	return r
+}
+
+// open gives a window its stage, when the copy of the window that had it has ended.
+func (r *ring) open(ctx context.Context, w *window) error {
+	w.begin.Do(func() {
+		if w.number < numStages {
+			w.stage, w.err = r.stager.Stage("loading", r.bytes)
+			return
+		}
+		last := r.windows[w.number-numStages]
+		select {
+		case <-last.sent:
+			w.stage, w.err = last.stage, last.stage.Wait()
+		case <-ctx.Done():
+			w.err = context.Cause(ctx)
+		}
+	})
+	return w.err
+}
+
+// close ends a task of a window; the last one sends it.
+func (r *ring) close(w *window) error {
+	if w.left.Add(-1) > 0 {
+		return nil
+	}
+	err := w.stage.Send(r.dst, w.off, w.bytes)
+	if err == nil {
+		close(w.sent)
+	}
+	return err
+}
+
+// end waits for what is on its way, and frees the stages.
+func (r *ring) end() (err error) {
+	for _, w := range r.windows[:min(numStages, len(r.windows))] {
+		if w.stage == nil {
+			continue
+		}
+		if e := w.stage.Wait(); err == nil {
+			err = e
+		}
+		w.stage.Free()
+	}
+	return err
+}
+
+// stagedWorker reads into stages.
+type stagedWorker struct {
+	ring *ring
+	raw  []byte // stored rows that must be packed
+}
+
+func (s *stagedWorker) load(ctx context.Context, t *task, store Store) error {
+	w := t.window
+	if err := s.ring.open(ctx, w); err != nil {
+		return err
+	}
+	to := w.stage.Bytes()[t.off-w.off:][:t.size]
+	layout, ok := t.layout.(gpu.RowLayout)
+	if keeps := ok && layout.Keeps(t.w.DType); keeps {
+		if err := t.read(store, to); err != nil {
+			return err
+		}
+	} else {
+		s.raw = grown(s.raw, t.n*t.rowBytes)
+		if err := t.read(store, s.raw); err != nil {
+			return err
+		}
+		if err := layout.PackRows(to, t.w.DType, t.k, s.raw); err != nil {
+			return err
+		}
+	}
+	return s.ring.close(w)
+}
+
+// hostWorker packs where the weights lie.
+type hostWorker struct{ raw []byte }
+
+func (h *hostWorker) load(_ context.Context, t *task, store Store) error {
+	h.raw = grown(h.raw, t.n*t.rowBytes)
+	if err := t.read(store, h.raw); err != nil {
+		return err
+	}
+	return t.layout.Pack(t.dst, t.loadJob.off, t.w.DType, t.w.Axes.Shape(), t.m, t.row, t.n, h.raw)
+}
+
+// grown is b with n bytes, whatever they are.
+func grown(b []byte, n int64) []byte {
+	if int64(cap(b)) < n {
+		b = make([]byte, max(n, pieceBytes))
+	}
+	return b[:n]
+}
