@@ -108,7 +108,7 @@ func (b *binder) runJobs(ctx context.Context, jobs []*loadJob, done, total int64
 	}
 	newWorker := func() worker { return &hostWorker{} }
 	if s, ok := b.opts.Device.(gpu.Stager); ok {
-		r := newRing(s, tasks)
+		r := newRing(s, tasks, windowBytes)
 		defer func() {
 			if e := r.end(); err == nil {
 				err = e

@@ -40,12 +40,13 @@ type window struct {
 	sent       chan struct{} // closed when the copy is queued
 }
 
-// newRing puts tasks, which are in the order of their memory, into windows.
-func newRing(stager gpu.Stager, tasks []*task) *ring {
+// newRing puts tasks, which are in the order of their memory, into windows of at most so many bytes. What lies between two weights
+// may be written too, but no weight that is not among them.
+func newRing(stager gpu.Stager, tasks []*task, most int64) *ring {
 	r := &ring{stager: stager}
 	var w *window
 	for _, t := range tasks {
-		if w == nil || t.off+t.size-w.off > windowBytes {
+		if w == nil || t.off+t.size-w.off > most || t.off >= w.off+w.bytes+weightAlign {
 			w = &window{number: len(r.windows), off: t.off, sent: make(chan struct{})}
 			r.windows = append(r.windows, w)
 		}

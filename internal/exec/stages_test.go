@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package exec
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/metrale/metrale/internal/diag"
+	"github.com/metrale/metrale/internal/plan"
+	"github.com/metrale/metrale/internal/tensor"
+	"github.com/metrale/metrale/internal/weights"
+)
+
+// TestWindowsCoverTheirWeights: whatever weights are loaded, and into windows of whatever size, each has its bytes, and memory of the
+// others stays as it is.
+func TestWindowsCoverTheirWeights(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var list []tensor.Info
+		p := &plan.Plan{}
+		for i := range rapid.IntRange(1, 12).Draw(t, "weights") {
+			rows, k := rapid.Int64Range(1, 900).Draw(t, "rows"), rapid.Int64Range(1, 3000).Draw(t, "k")
+			name := fmt.Sprint("w", i)
+			list = append(list, tensor.Info{Name: name, DType: tensor.BF16, Shape: tensor.Shape{rows, k}})
+			p.Weights = append(p.Weights, plan.Weight{Name: name, DType: tensor.BF16, Axes: plan.Axes{{Name: "n", Size: rows}, {Name: "k", Size: k}}, Sources: []string{name}})
+		}
+		store, err := weights.Dummy(list)
+		if err != nil {
+			t.Fatal(err)
+		}
+		dev := &own{}
+		b := &binder{model: &Model{}, opts: Options{Device: dev, Store: store}, weights: map[string]*loadJob{}}
+		jobs, _, err := b.placeWeights([]*plan.Plan{p})
+		if err != nil {
+			t.Fatal(err)
+		}
+		memory := jobs[0].dst.(*ownBuffer).data
+		copy(memory, bytes.Repeat([]byte{0x5a}, len(memory)))
+		var tasks []*task
+		chosen := map[*loadJob]bool{}
+		for _, j := range jobs {
+			if rapid.Bool().Draw(t, "chosen") {
+				own, err := j.tasks()
+				if err != nil {
+					t.Fatal(err)
+				}
+				chosen[j], tasks = true, append(tasks, own...)
+			}
+		}
+		r := newRing(dev, tasks, rapid.Int64Range(1, 8<<20).Draw(t, "window"))
+		w := &stagedWorker{ring: r}
+		for _, x := range tasks {
+			if err := w.load(context.Background(), x, store); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := r.end(); err != nil || dev.live.Load() != 1 {
+			t.Fatalf("%v, %d things are left", err, dev.live.Load())
+		}
+		for _, j := range jobs {
+			want := bytes.Repeat([]byte{0x5a}, int(j.size))
+			if chosen[j] {
+				if err := store.Read(j.w.Name, 0, want); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if !bytes.Equal(memory[j.off:j.off+j.size], want) {
+				t.Fatalf("%s, chosen %v, differs", j.w.Name, chosen[j])
+			}
+		}
+	})
+}
+
+// failingStore fails in the midst.
+type failingStore struct {
+	weights.Store
+	reads atomic.Int64
+}
+
+func (s *failingStore) Read(name string, off int64, dst []byte) error {
+	if s.reads.Add(1) == 150 {
+		return diag.Errorf(diag.IO, "the disk is gone")
+	}
+	return s.Store.Read(name, off, dst)
+}
+
+// TestLoadingStopsAtAFault: goroutines that wait for the window of one that failed end too, and the stages are freed.
+func TestLoadingStopsAtAFault(t *testing.T) {
+	info := tensor.Info{Name: "w", DType: tensor.BF16, Shape: tensor.Shape{1 << 12, 1 << 15}}
+	store, err := weights.Dummy([]tensor.Info{info})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dev := &own{}
+	b := &binder{model: &Model{}, opts: Options{Device: dev, Store: &failingStore{Store: store}}, weights: map[string]*loadJob{}}
+	p := &plan.Plan{Weights: []plan.Weight{{Name: "w", DType: tensor.BF16, Axes: plan.Axes{{Name: "n", Size: 1 << 12}, {Name: "k", Size: 1 << 15}}, Sources: []string{"w"}}}}
+	jobs, stored, err := b.placeWeights([]*plan.Plan{p})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.runJobs(context.Background(), jobs, 0, stored); !diag.Is(err, diag.IO) || dev.live.Load() != 1 {
+		t.Errorf("%v, %d things are left", err, dev.live.Load())
+	}
+}
