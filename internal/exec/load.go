@@ -120,6 +120,11 @@ func (b *binder) runJobs(ctx context.Context, jobs []*loadJob, done, total int64
 	var wg sync.WaitGroup
 	for range runtime.GOMAXPROCS(0) {
 		wg.Go(func() {
+			if d, ok := b.opts.Device.(gpu.Neighbour); ok {
+				if runtime.LockOSThread(); !d.Near() {
+					runtime.UnlockOSThread()
+				} // else the thread ends with the goroutine
+			}
 			w := newWorker()
 			for ctx.Err() == nil {
 				i := next.Add(1) - 1

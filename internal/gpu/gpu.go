@@ -136,6 +136,12 @@ type Stage interface {
 	Free() // waits too
 }
 
+// Neighbour is a device that some processors are nearer to than others.
+type Neighbour interface {
+	// Near keeps the calling thread on those, for as long as it lives. It says whether there are such.
+	Near() bool
+}
+
 // Generator makes random weights in its own memory.
 type Generator interface {
 	// Generate fills runs of dst, which do not meet, and waits.

@@ -51,6 +51,7 @@ var (
 	_ gpu.Device    = (*Device)(nil)
 	_ gpu.Pinner    = (*Device)(nil)
 	_ gpu.Stager    = (*Device)(nil)
+	_ gpu.Neighbour = (*Device)(nil)
 	_ gpu.Generator = (*Device)(nil)
 	_ gpu.Grapher   = (*Device)(nil)
 	_ gpu.Marker    = (*Device)(nil)

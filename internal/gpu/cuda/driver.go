@@ -155,6 +155,9 @@ var lost = map[result]bool{
 // Attributes of devices and kernels, capture modes and flags that are passed as numbers.
 const (
 	attrMultiprocessors = 16
+	attrPCIBus          = 33
+	attrPCIDevice       = 34
+	attrPCIDomain       = 50
 	attrMajor           = 75
 	attrMinor           = 76
 	attrSharedOptin     = 97

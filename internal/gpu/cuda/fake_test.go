@@ -78,7 +78,7 @@ func (f *fake) call(e entry, a []uintptr) result {
 	case cuDeviceTotalMem:
 		*at[int64](a[0]) = 1 << 30
 	case cuDeviceGetAttribute:
-		*at[int32](a[0]) = map[uintptr]int32{attrMultiprocessors: 132, attrMajor: 9, attrMinor: 0, attrSharedOptin: 227 << 10}[a[1]]
+		*at[int32](a[0]) = map[uintptr]int32{attrMultiprocessors: 132, attrMajor: 9, attrMinor: 0, attrSharedOptin: 227 << 10, attrPCIDomain: 1, attrPCIBus: 0x1b, attrPCIDevice: 2}[a[1]]
 	case cuDeviceCanAccessPeer:
 		if *at[int32](a[0]) = 1; f.apart {
 			*at[int32](a[0]) = 0
