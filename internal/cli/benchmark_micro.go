@@ -17,7 +17,6 @@ import (
 	"github.com/metrale/metrale/internal/diag"
 	"github.com/metrale/metrale/internal/gpu"
 	"github.com/metrale/metrale/internal/gpu/cuda"
-	"github.com/metrale/metrale/kernels"
 )
 
 // newMicroVerb is `met benchmark run micro`.
@@ -78,7 +77,7 @@ met benchmark compare sets the two beside each other.`,
 
 // carried is the library of a device's class, without the rules whose kernels' code is not there.
 func (f *deviceFlags) carried(dev gpu.Device, log io.Writer) (*circuit.Library, error) {
-	lib, err := circuit.LoadLibrary(kernels.FS)
+	lib, err := readLibrary()
 	if err != nil || f.modules == "" {
 		return lib, err
 	}

@@ -16,7 +16,6 @@ import (
 	"github.com/metrale/metrale/internal/modelconf"
 	"github.com/metrale/metrale/internal/plan"
 	"github.com/metrale/metrale/internal/tensor"
-	"github.com/metrale/metrale/kernels"
 )
 
 // newCircuitCmd is `met circuit`: what a checkpoint becomes, without running it.
@@ -88,7 +87,7 @@ func (f *circuitFlags) compile(path string) (*compiled, error) {
 		if err != nil {
 			return nil, err
 		}
-		if out.library, err = circuit.LoadLibrary(kernels.FS); err != nil {
+		if out.library, err = readLibrary(); err != nil {
 			return nil, err
 		}
 		if out.instance, err = circuit.Instantiate(out.library, cfg); err != nil {

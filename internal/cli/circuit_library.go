@@ -32,7 +32,7 @@ models that the binary carries. In a folder, each config.json and owner--name_co
 cache are understood.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			lib, err := circuit.LoadLibrary(kernels.FS)
+			lib, err := readLibrary()
 			if err != nil {
 				return err
 			}
@@ -105,7 +105,7 @@ func newCircuitVennCmd() *cobra.Command {
 ` + "`met circuit configs`" + ` lists, or a model_type. A node is shared if its block, name, op and features are the same; numbers may differ.`,
 		Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			lib, err := circuit.LoadLibrary(kernels.FS)
+			lib, err := readLibrary()
 			if err != nil {
 				return err
 			}
@@ -158,7 +158,7 @@ func newCircuitLabCmd() *cobra.Command {
 		Short: "Measure the library: coverage, models as points, lines of TOML a model, duplicates, use of ops",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			lib, err := circuit.LoadLibrary(kernels.FS)
+			lib, err := readLibrary()
 			if err != nil {
 				return err
 			}

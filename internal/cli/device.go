@@ -9,6 +9,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/spf13/pflag"
 
@@ -89,18 +90,21 @@ func (f *deviceFlags) open(log io.Writer) (gpu.Device, error) {
 
 // openCUDA opens a CUDA device with the class that is made for it.
 func (f *deviceFlags) openCUDA(ordinal int) (gpu.Device, error) {
+	var wg sync.WaitGroup
+	wg.Go(func() { _, _ = readLibrary() }) // while the driver opens, which takes longer
 	system, err := cuda.Query(f.library)
+	wg.Wait()
 	if err != nil {
 		return nil, err
 	}
 	if ordinal >= len(system.Devices) {
 		return nil, diag.Errorf(diag.Unsupported, "the driver has %d CUDA devices", len(system.Devices))
 	}
-	tree, err := kernel.Load(kernels.FS)
+	library, err := readLibrary()
 	if err != nil {
 		return nil, err
 	}
-	class, modules, err := f.target(tree, &system.Devices[ordinal])
+	class, modules, err := f.target(library.Tree, &system.Devices[ordinal])
 	if err != nil {
 		return nil, err
 	}

@@ -15,7 +15,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/metrale/metrale/internal/circuit"
 	"github.com/metrale/metrale/internal/gpu/cpu"
 	"github.com/metrale/metrale/internal/gpu/cuda"
 	"github.com/metrale/metrale/internal/kernel"
@@ -121,7 +120,7 @@ func treeFindings() []finding {
 	carried := finding{what: "kernels"}
 	carried.value, carried.problem = carriedHardware(kernels.FS)
 	list := []finding{{what: "hardware classes", value: strings.Join(slices.Sorted(maps.Keys(tree.Classes)), ", ")}, carried}
-	lib, err := circuit.LoadLibrary(kernels.FS)
+	lib, err := readLibrary()
 	if err != nil {
 		return append(list, finding{what: "circuits", problem: err})
 	}

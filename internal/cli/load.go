@@ -33,6 +33,9 @@ type checkpoint struct {
 	dummy    bool           // weights are invented
 }
 
+// readLibrary is the circuits and kernels that the binary carries, read once. Nobody changes them.
+var readLibrary = sync.OnceValues(func() (*circuit.Library, error) { return circuit.LoadLibrary(kernels.FS) })
+
 // loadFormats are the values of --load-format.
 var loadFormats = []string{"auto", "dummy"}
 
@@ -64,7 +67,7 @@ func openDummy(path string, with ...string) (*checkpoint, error) {
 // openDummySide is openDummy of files that are read.
 func openDummySide(files *weights.Files, with ...string) (_ *checkpoint, err error) {
 	c := &checkpoint{dummy: true, files: files}
-	if c.library, err = circuit.LoadLibrary(kernels.FS); err != nil {
+	if c.library, err = readLibrary(); err != nil {
 		return nil, err
 	}
 	if c.config, err = modelconf.Read(c.files.Side); err != nil {
@@ -101,7 +104,7 @@ func dummyStore(in *circuit.Instance, q *modelconf.Quant) (weights.Store, error)
 // openCheckpoint opens a folder, a .gguf file or the built-in model and instantiates its circuit, to be served with parts beside the decoder.
 func openCheckpoint(path string, with ...string) (_ *checkpoint, err error) {
 	c := &checkpoint{}
-	if c.library, err = circuit.LoadLibrary(kernels.FS); err != nil {
+	if c.library, err = readLibrary(); err != nil {
 		return nil, err
 	}
 	if c.store, c.files, err = openWeights(path); err != nil {
