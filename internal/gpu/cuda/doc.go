@@ -5,7 +5,8 @@
 //
 // Where things are: the entry points and errors of the driver (driver.go, library_*.go), the device and its memory (device.go,
 // buffer.go), compiled modules (module.go), a launch's checks and parameters (bind.go, tensormap.go), streams, events and graphs
-// (stream.go, mark.go, graph.go), weight layouts and the pinned loader (layout.go, stage.go).
+// (stream.go, mark.go, graph.go), weight layouts (layout.go, rows.go), weights on their way from the host (stage.go, near*.go) and random ones made on
+// the device (generate.go).
 //
 // Contract:
 //
@@ -13,7 +14,8 @@
 //     expression, and checks the parameters against the layout that the driver reports; a launch passes nothing later.
 //  2. A module is the native code of one class. Its architecture is compared with the device's before anything loads.
 //  3. Every call sets the device's context on the calling thread, and a lock makes one call at a time: any goroutine may call,
-//     but launches should come from one, locked to its thread, as the engine does. Launch allocates nothing.
+//     but launches should come from one, locked to its thread, as the engine does. Launch allocates nothing. Stages do without
+//     the lock, on a stream of their own, so that weights flow while launches are bound.
 //  4. Launch returns at once. Buffers' Write and Read, and Sync, wait for the stream.
 //  5. An error that the driver calls sticky loses the device: it and every later call return code diag.DeviceLost.
 //  6. Close frees what was not freed: streams, graphs, modules, memory.
