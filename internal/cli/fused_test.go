@@ -30,6 +30,7 @@ var fusedPlans = []struct {
 	{"llama-nvfp4", 8, false},
 	{"qwen3-moe", 40, false},
 	{"qwen3-moe-nvfp4", 40, false},
+	{"qwen3-moe-nvfp4", 260, true},
 	{"qwen3.5-moe", 8, false},
 	{"qwen3.5-moe", 40, false},
 	{"qwen3.5-moe-tall", 8, true},
