@@ -57,8 +57,8 @@ func TestHopperDecodesInFiveLaunchesALayer(t *testing.T) {
 				t.Errorf("%s, case %d: %d launches are Hopper's", m.config, i, own(p))
 			}
 		}
-		if p := lower(lib(t), 16, Declared, tensor.BF16, false); own(p) != 0 {
-			t.Errorf("%s: %d launches of 16 rows are Hopper's", m.config, own(p))
+		if p := lower(lib(t), 32, Declared, tensor.BF16, false); own(p) != 0 {
+			t.Errorf("%s: %d launches of 32 rows are Hopper's", m.config, own(p))
 		}
 	}
 }

@@ -85,7 +85,7 @@ struct Step {
     else rig::launch(delta_chunks, c, head + 1, q, k, v, g, beta, cu, kq, w, p, u, decay, kh, vh, kd, vd);
   }
   void second() const {
-    rig::launch(delta_scan, rig::Config{dim3((vd + 63) / 64, vh, seqs), 160, sizeof(Scan)}, head + 1, kq, w, p, u, decay, state, cu, slots, fresh, y, kh, vh, kd, vd);
+    rig::launch(delta_scan, rig::Config{dim3((vd + 63) / 64, vh, seqs), 160, sizeof(Scan)}, head + 1, kq, w, p, u, decay, state, cu, slots, fresh, y, kh, vh, kd, vd, 0);
   }
   void portable() const {
     rig::launch(delta_rule_128, rig::Config{dim3((vd + 31) / 32, vh, seqs), 128, 0}, head + 1, q, k, v, g, beta, state, cu, slots, fresh, y, kh, vh, kd, vd, 1);

@@ -3,7 +3,7 @@
 // whose real length count gives; a thread computes four consecutive ones, as one 16-byte vector unless they end early.
 
 #include "copy/vector.cuh"
-#include "epilogue/act.cuh"
+#include "epilogue/quick_glu.cuh"
 #include "step.cuh"
 
 __device__ __forceinline__ uint32_t thread() { return blockIdx.x * blockDim.x + threadIdx.x; }
@@ -55,7 +55,7 @@ extern "C" __global__ void add(const int32_t* __restrict__ count,  // [1] rows o
                                        int32_t n, float limit) {                              \
     const uint32_t total = begin_length(count, n);                                            \
     const vec<float, 4> a = four(g, total), b = four(u, total);                               \
-    map4(y, total, [&](uint32_t, int j) { return glu::ACT::of(a.at[j], b.at[j], limit); });   \
+    map4(y, total, [&](uint32_t, int j) { return quick_glu::ACT::of(a.at[j], b.at[j], limit); });   \
   }
 
 GLU(silu)

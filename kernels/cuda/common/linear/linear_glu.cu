@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Family linear: the gated pair of a feed-forward layer, y = act(x wgᵀ) * (x wuᵀ), to the bit what linear, linear and glu give.
 
+#include "epilogue/quick_glu.cuh"
 #include "few.cuh"
 #include "many.cuh"
 
@@ -15,7 +16,7 @@
                          float* __restrict__ y,             /* [rows, N] */                              \
                          int32_t N, int32_t K, float limit) {                                            \
     begin();                                                                                             \
-    SHAPE<T>(x, K, gated<T, glu::ACT>{wg, wu, sg, su, y, N, limit}, *count, K);                          \
+    SHAPE<T>(x, K, gated<T, quick_glu::ACT>{wg, wu, sg, su, y, N, limit}, *count, K);                          \
   }
 
 #define BOTH_OF(T, ACT)                       \

@@ -10,8 +10,10 @@
 // where T = (1 + A)⁻¹, Aij = β exp(Gi - Gj) ki·kj below the diagonal, W = T β exp(G) K and U = T β V. W, U and P know nothing of S:
 //
 //	delta_chunks   all chunks beside each other: P, T by blocks of 16 rows, W and U. Grid: k_heads, rows/64 + seqs; 256 threads
-//	delta_scan     chunk after chunk: D, Y and S'. Grid: v_dim/64, v_heads, seqs; 160 threads, the last warp copies. A block has 64
+//	delta_scan     chunk after chunk: D, Y and S'. Grid: v_dim/64, v_heads, sequences; 160 threads, the last warp copies. A block has 64
 //	               columns of S, transposed, in registers, where they are sums and left operands, as are those of D
+//
+// Both pass over sequences of up to few rows, for which delta_few_rows (delta_rows.cu) is faster: a chunk costs what 30 rows cost there.
 //
 // Products are the tensor cores', of operands that are sums of two bf16: hi·hi + lo·hi + hi·lo, which loses 2^-16 of a product. What goes
 // from the one launch to the other lies in memory as the products want it in shared memory: bf16 [64 rows][64] by rows of 128 bytes, 16
@@ -230,7 +232,7 @@ __device__ __forceinline__ void three(float (&c)[N], uint64_t a, uint32_t a_lo, 
 }
 
 template <class G>
-__device__ __forceinline__ void solve(const int32_t* seqs, const Rows& x, const G& gates, const int32_t* cu_rows, const Chunks& out, const Dims& d) {
+__device__ __forceinline__ void solve(const int32_t* seqs, int few, const Rows& x, const G& gates, const int32_t* cu_rows, const Chunks& out, const Dims& d) {
   constexpr bool kRaw = std::is_same<G, Raw>::value;
   extern __shared__ four raw[];
   Solve& s = *reinterpret_cast<Solve*>(raw);
@@ -238,7 +240,7 @@ __device__ __forceinline__ void solve(const int32_t* seqs, const Rows& x, const 
   const int kh = blockIdx.x, place_of = blockIdx.y, tid = threadIdx.x, warp = tid / 32, lane = tid % 32, share = d.v_heads / d.k_heads;
   const int seq = sequence_at(place_of, cu_rows, *seqs), from = cu_rows[seq], row = from + (place_of - from / kRows - seq) * kRows;
   const int n = min(kRows, cu_rows[seq + 1] - row);
-  if (n <= 0) return;
+  if (n <= 0 || cu_rows[seq + 1] - from <= few) return;
 
   // Warp w has rows w, w+8, …; a lane four values of each.
   const bool real = 4 * lane < d.k_dim;
@@ -417,6 +419,13 @@ __device__ __forceinline__ void copy(Scan& s, const Chunks& in, int place, int c
   }
 }
 
+// long_sequence finds the i-th of those with more than few rows; -1 if there are fewer.
+__device__ __forceinline__ int long_sequence(int i, const int32_t* cu_rows, int seqs, int few) {
+  for (int seq = 0; seq < seqs; seq++)
+    if (cu_rows[seq + 1] - cu_rows[seq] > few && i-- == 0) return seq;
+  return -1;
+}
+
 // Parts are sums as left operands: registers 4i to 4i+3 have k = 16i to 16i+15.
 template <int N>
 struct Parts {
@@ -555,7 +564,7 @@ extern "C" __global__ void __launch_bounds__(256, 2) delta_chunks(
     float* kq, float* w, float* p, float* u, float* decay, /* see Chunks */
     int32_t k_heads, int32_t v_heads, int32_t k_dim, int32_t v_dim) {
   const Chunks out = {reinterpret_cast<Pair*>(kq), reinterpret_cast<Pair*>(w), reinterpret_cast<Half*>(p), u, decay};
-  solve(seqs, Rows{q, k, v, int64_t(k_heads) * k_dim, int64_t(v_heads) * v_dim}, Gates{g, beta}, cu_rows, out, Dims{k_heads, v_heads, k_dim, v_dim});
+  solve(seqs, 0, Rows{q, k, v, int64_t(k_heads) * k_dim, int64_t(v_heads) * v_dim}, Gates{g, beta}, cu_rows, out, Dims{k_heads, v_heads, k_dim, v_dim});
 }
 
 // The same of what the convolution leaves: q and k are normalised and gates made of a and b.
@@ -568,10 +577,10 @@ extern "C" __global__ void __launch_bounds__(256, 2) delta_mix_chunks(
     const float* __restrict__ dt_bias,    /* [v_heads] */
     const int32_t* __restrict__ cu_rows,  /* [seqs+1] */
     float* kq, float* w, float* p, float* u, float* decay, /* see Chunks */
-    int32_t k_heads, int32_t v_heads, int32_t k_dim, int32_t v_dim, float q_scale, float l2_eps) {
+    int32_t k_heads, int32_t v_heads, int32_t k_dim, int32_t v_dim, float q_scale, float l2_eps, int32_t few) {
   const Chunks out = {reinterpret_cast<Pair*>(kq), reinterpret_cast<Pair*>(w), reinterpret_cast<Half*>(p), u, decay};
   const int64_t keys = int64_t(k_heads) * k_dim, stride = 2 * keys + int64_t(v_heads) * v_dim;
-  solve(seqs, Rows{qkv, qkv + keys, qkv + 2 * keys, stride, stride}, Raw{a, b, a_log, dt_bias, q_scale, l2_eps}, cu_rows, out, Dims{k_heads, v_heads, k_dim, v_dim});
+  solve(seqs, few, Rows{qkv, qkv + keys, qkv + 2 * keys, stride, stride}, Raw{a, b, a_log, dt_bias, q_scale, l2_eps}, cu_rows, out, Dims{k_heads, v_heads, k_dim, v_dim});
 }
 
 extern "C" __global__ void __launch_bounds__(160, 1) delta_scan(
@@ -582,11 +591,11 @@ extern "C" __global__ void __launch_bounds__(160, 1) delta_scan(
     const int32_t* __restrict__ state_slot,  /* [seqs] */
     const int32_t* __restrict__ fresh,       /* [seqs] */
     float* __restrict__ y,                   /* [rows, v_heads*v_dim] */
-    int32_t k_heads, int32_t v_heads, int32_t k_dim, int32_t v_dim) {
+    int32_t k_heads, int32_t v_heads, int32_t k_dim, int32_t v_dim, int32_t few) {
   extern __shared__ four raw[];
   Scan& s = *reinterpret_cast<Scan*>(raw);
-  const int h = blockIdx.y, seq = blockIdx.z, column = blockIdx.x * 64;
-  const bool there = seq < *seqs;
+  const int h = blockIdx.y, seq = long_sequence(blockIdx.z, cu_rows, *seqs, few), column = blockIdx.x * 64;
+  const bool there = seq >= 0;
   if (threadIdx.x == 0) {
     for (int i = 0; i < kSlots; i++) {
       ptx::mbarrier_init(&s.first_full[i], 1);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Family recurrent, a few rows a sequence: l2 norms of q and k, gates, the gated delta rule and the gated norm in one launch.
+// Family recurrent, a few rows a sequence: l2 norms of q and k, gates, the gated delta rule and, in delta_step_rows, the gated norm in one
+// launch.
 //
 // A block is one value head of one sequence; its state [v_dim, k_dim] lies in registers from the first row to the last:
 //
@@ -10,8 +11,9 @@
 // y = S' q = a S q + (k·q) d, so one pass over S gives both sums. The state is read before the predecessor launch is waited for:
 // only this layer writes it.
 //
-// Grid [v_heads, seqs], 512 threads. k_dim at most 128 and a multiple of 4; v_dim at most 128. It needs a GPU: its loads have no twin
-// on the host.
+// Grid [v_heads, seqs], 512 threads. k_dim at most 128 and a multiple of 4; v_dim at most 128.
+
+#include <climits>
 
 #include "../../../include/epilogue/act.cuh"
 #include "../../../include/ptx/sm90.cuh"
@@ -44,62 +46,60 @@ __device__ __forceinline__ float sum_lanes_of(float (&v)[8]) {
 
 __device__ __forceinline__ float dot(const float4& a, const float4& b) { return a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w; }
 
-}  // namespace
+// Step is what both kernels work on.
+struct Step {
+  const int32_t *head, *cu_rows, *state_slot, *fresh;
+  const float *qkv, *a, *b, *a_log, *dt_bias;
+  float *state, *y;
+  int k_heads, v_heads, k_dim, v_dim;
+  float q_scale, l2_eps;
+};
 
-extern "C" __global__ void __launch_bounds__(32 * kWarps, 2)
-    delta_step_rows(const int32_t* __restrict__ head, const int32_t* __restrict__ cu_rows, const int32_t* __restrict__ state_slot,
-                    const int32_t* __restrict__ fresh,
-                    const float* __restrict__ qkv,      // [rows, 2*k_heads*k_dim + v_heads*v_dim], after the convolution
-                    const float* __restrict__ a,        // [rows, v_heads]
-                    const float* __restrict__ b,        // [rows, v_heads]
-                    const float* __restrict__ z,        // [rows, v_heads*v_dim]
-                    const float* __restrict__ a_log,    // [v_heads]
-                    const float* __restrict__ dt_bias,  // [v_heads]
-                    const float* __restrict__ norm,     // [v_dim]
-                    float* state,                       // [slots, v_heads, v_dim, k_dim]
-                    float* __restrict__ y,              // [rows, v_heads*v_dim]
-                    int32_t k_heads, int32_t v_heads, int32_t k_dim, int32_t v_dim, float q_scale, float l2_eps, float eps) {
-  __shared__ __align__(16) float k[kMax], q[kMax];
+// run takes the sequences of up to most rows. Normed: y is the rule's output by its norm, times norm and silu(z).
+template <bool Normed>
+__device__ __forceinline__ void run(const Step& p, const float* z, const float* norm, float eps, int most) {
+  const int k_heads = p.k_heads, v_heads = p.v_heads, k_dim = p.k_dim, v_dim = p.v_dim;
+  __align__(16) __shared__ float k[kMax], q[kMax];
   __shared__ float v[kMax], gate[kMax];  // gate: norm weight times silu(z)
   __shared__ float rate, bias, decay, beta;
   __shared__ float out[kMax];
-  __shared__ int end;
   __shared__ float squares[2][4], out_squares[kWarps];
   ptx::start_successor();
   const int h = blockIdx.x, seq = blockIdx.y, tid = threadIdx.x, warp = tid / 32, lane = tid % 32;
-  if (seq >= head[1]) return;
+  const bool there = seq < ptx::load_early(p.head + 1);
+  const int first = there ? ptx::load_early(p.cu_rows + seq) : 0, end = there ? ptx::load_early(p.cu_rows + seq + 1) : 0;
+  if (first == end || end - first > most) return ptx::wait_for_predecessor();
   const bool real = 4 * lane < k_dim;
   // The state's place is worked out twice, to hold no registers in between.
   auto place = [&]() {
-    return state + ((int64_t(ptx::load_l2(state_slot + seq)) * v_heads + h) * v_dim + kPer * warp) * k_dim + 4 * lane;
+    return p.state + ((int64_t(ptx::load_l2(p.state_slot + seq)) * v_heads + h) * v_dim + kPer * warp) * k_dim + 4 * lane;
   };
   float4 s[kPer];
-  const bool old = !fresh[seq];
+  const bool old = !p.fresh[seq];
   float* S = place();
 #pragma unroll
   for (int j = 0; j < kPer; j++) {
     s[j] = make_float4(0, 0, 0, 0);
     if (old && real && kPer * warp + j < v_dim) s[j] = ptx::load_l2(reinterpret_cast<const float4*>(S + j * k_dim));
   }
-  if (tid == 32 * kWarps - 1) rate = -__expf(a_log[h]), bias = dt_bias[h];
-  if (tid == 0) end = cu_rows[seq + 1];
+  if (tid == 32 * kWarps - 1) rate = -__expf(p.a_log[h]), bias = p.dt_bias[h];
   ptx::wait_for_predecessor();
 
 #pragma unroll 1
-  for (int row = cu_rows[seq];;) {
+  for (int row = first;;) {
     int at = tid, head_of = h;
     asm volatile("" : "+r"(at), "+r"(head_of));  // addresses are not worth registers across rows
     const int i = at % kMax, what = at / kMax, warp = at / 32, lane = at % 32, h = head_of, kh = h / (v_heads / k_heads), C = 2 * k_heads * k_dim + v_heads * v_dim;
     // Warps 0 to 3 bring k, 4 to 7 q, 8 to 11 v, 12 to 15 z, a value a thread.
-    const float* from = qkv + int64_t(row) * C;
+    const float* from = p.qkv + int64_t(row) * C;
     float mine = 0;
     if (what == 0 && i < k_dim) mine = ptx::load_l2(from + (k_heads + kh) * k_dim + i);
     if (what == 1 && i < k_dim) mine = ptx::load_l2(from + kh * k_dim + i);
     if (what == 2 && i < v_dim) mine = ptx::load_l2(from + 2 * k_heads * k_dim + h * v_dim + i);
-    if (what == 3 && i < v_dim) mine = ptx::load_l2(z + (int64_t(row) * v_heads + h) * v_dim + i);
+    if (Normed && what == 3 && i < v_dim) mine = ptx::load_l2(z + (int64_t(row) * v_heads + h) * v_dim + i);
     if (at == 32 * kWarps - 1) {
-      decay = __expf(rate * act::softplus::of(ptx::load_l2(a + int64_t(row) * v_heads + h) + bias));
-      beta = act::sigmoid::of(ptx::load_l2(b + int64_t(row) * v_heads + h));
+      decay = __expf(rate * act::softplus::of(ptx::load_l2(p.a + int64_t(row) * v_heads + h) + bias));
+      beta = act::sigmoid::of(ptx::load_l2(p.b + int64_t(row) * v_heads + h));
     }
     if (what < 2) {
       (what == 0 ? k : q)[i] = mine;
@@ -107,10 +107,10 @@ extern "C" __global__ void __launch_bounds__(32 * kWarps, 2)
       if (lane == 0) squares[what][warp % 4] = square;
     }
     if (what == 2) v[i] = mine;
-    if (what == 3) gate[i] = i < v_dim ? norm[i] * act::silu::of(mine) : 0;
+    if (Normed && what == 3) gate[i] = i < v_dim ? norm[i] * act::silu::of(mine) : 0;
     __syncthreads();
-    const float fk = rsqrtf(squares[0][0] + squares[0][1] + squares[0][2] + squares[0][3] + l2_eps);
-    const float fq = rsqrtf(squares[1][0] + squares[1][1] + squares[1][2] + squares[1][3] + l2_eps) * q_scale;
+    const float fk = rsqrtf(squares[0][0] + squares[0][1] + squares[0][2] + squares[0][3] + p.l2_eps);
+    const float fq = rsqrtf(squares[1][0] + squares[1][1] + squares[1][2] + squares[1][3] + p.l2_eps) * p.q_scale;
     const float4 kk = *reinterpret_cast<const float4*>(&k[4 * lane]), qq = *reinterpret_cast<const float4*>(&q[4 * lane]);  // raw
     const float kq = sum_lanes(dot(kk, qq)) * fk * fq, g = decay;
     // Lane 8j + half has row 4 half + j of the warp: what it writes to the state, and its output.
@@ -139,14 +139,20 @@ extern "C" __global__ void __launch_bounds__(32 * kWarps, 2)
         x.w = g * x.w + kk.w * dj;
       }
     }
-    square = sum_lanes(square);
-    if (lane == 0) out_squares[warp] = square;
+    if (Normed) {
+      square = sum_lanes(square);
+      if (lane == 0) out_squares[warp] = square;
+    }
     __syncthreads();
     if (what == 0 && i < v_dim) {
-      float n = 0;
+      float factor = 1;
+      if (Normed) {
+        float n = 0;
 #pragma unroll
-      for (int j = 0; j < kWarps; j++) n += out_squares[j];
-      y[(int64_t(row) * v_heads + h) * v_dim + i] = out[i] * rsqrtf(n / float(v_dim) + eps) * gate[i];
+        for (int j = 0; j < kWarps; j++) n += out_squares[j];
+        factor = rsqrtf(n / float(v_dim) + eps) * gate[i];
+      }
+      p.y[(int64_t(row) * v_heads + h) * v_dim + i] = out[i] * factor;
     }
     if (++row >= end) break;
     __syncthreads();
@@ -155,4 +161,31 @@ extern "C" __global__ void __launch_bounds__(32 * kWarps, 2)
 #pragma unroll
   for (int j = 0; j < kPer; j++)
     if (real && kPer * warp + j < v_dim) *reinterpret_cast<float4*>(S + j * k_dim) = s[j];
+}
+
+}  // namespace
+
+extern "C" __global__ void __launch_bounds__(32 * kWarps, 2) delta_step_rows(
+    const int32_t* __restrict__ head, const int32_t* __restrict__ cu_rows, const int32_t* __restrict__ state_slot, const int32_t* __restrict__ fresh,
+    const float* __restrict__ qkv,      // [rows, 2*k_heads*k_dim + v_heads*v_dim], after the convolution
+    const float* __restrict__ a,        // [rows, v_heads]
+    const float* __restrict__ b,        // [rows, v_heads]
+    const float* __restrict__ z,        // [rows, v_heads*v_dim]
+    const float* __restrict__ a_log,    // [v_heads]
+    const float* __restrict__ dt_bias,  // [v_heads]
+    const float* __restrict__ norm,     // [v_dim]
+    float* state,                       // [slots, v_heads, v_dim, k_dim]
+    float* __restrict__ y,              // [rows, v_heads*v_dim]
+    int32_t k_heads, int32_t v_heads, int32_t k_dim, int32_t v_dim, float q_scale, float l2_eps, float eps) {
+  run<true>({head, cu_rows, state_slot, fresh, qkv, a, b, a_log, dt_bias, state, y, k_heads, v_heads, k_dim, v_dim, q_scale, l2_eps}, z, norm, eps, INT_MAX);
+}
+
+// The same without the gated norm, of sequences of up to most rows.
+extern "C" __global__ void __launch_bounds__(32 * kWarps, 2) delta_few_rows(
+    const int32_t* __restrict__ head, const int32_t* __restrict__ cu_rows, const int32_t* __restrict__ state_slot, const int32_t* __restrict__ fresh,
+    const float* __restrict__ qkv, const float* __restrict__ a, const float* __restrict__ b, const float* __restrict__ a_log,
+    const float* __restrict__ dt_bias, float* state, float* __restrict__ y, int32_t k_heads, int32_t v_heads, int32_t k_dim, int32_t v_dim, float q_scale,
+    float l2_eps, int32_t most) {
+  run<false>({head, cu_rows, state_slot, fresh, qkv, a, b, a_log, dt_bias, state, y, k_heads, v_heads, k_dim, v_dim, q_scale, l2_eps}, nullptr, nullptr, 0,
+             most);
 }
