@@ -520,6 +520,7 @@ __device__ __forceinline__ void scan(Scan& s, float* home, bool fresh, float* y,
         now.split(2 * j + r, add[4 * j + 2 * r], add[4 * j + 2 * r + 1]);
       }
     }
+    __syncwarp();  // all lanes have read u and decay
     free(&s.first_empty[slot]);
     ptx::mbarrier_wait(&s.p_full, i & 1);
     const uint64_t p = ptx::wgmma_operand(ptx::shared_address(&s.p));
