@@ -21,10 +21,10 @@ struct Cut {
 
 constexpr int kMostSlots = 8;
 
-// Zero is what lanes without a row of x read; barriers say that a slot is full.
+// Zero is what lanes of a warp without a row of x read; barriers say that a slot is full.
 template <class P>
 struct RingShared {
-  uint4 zero;
+  uint4 zero[P::W];
   uint64_t full[P::W][kMostSlots];
 };
 
@@ -56,7 +56,7 @@ struct Ring {
     full = s.full[warp];
     unit = span.lo;
     if (lane < slots) ptx::mbarrier_init(full + lane, 1);
-    s.zero = make_uint4(0, 0, 0, 0);
+    s.zero[warp] = make_uint4(0, 0, 0, 0);
     ptx::mbarrier_publish();
     __syncwarp();
     for (int i = 0; i < slots; i++) fill(job);
@@ -131,7 +131,7 @@ __device__ __forceinline__ void multiply(Ring<P, F>& ring, const RingShared<P>& 
     out.begin(first, n);
     for (int tile = first; tile < first + n; tile++) {
       x.turn(tile);
-      const PinnedLane<Wide> lane(x.part, zero.zero);
+      const PinnedLane<Wide> lane(x.part, zero.zero[threadIdx.x >> 5]);
       float acc[F::kTile / 16][Wide ? 2 : 1][4] = {};
       for (int unit = span.lo; unit < span.hi;) {
         const int n = ring.chunk(job, unit), after = unit + n, next = after < span.hi ? after : span.lo;
