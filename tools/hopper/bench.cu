@@ -113,17 +113,13 @@ inline void attention(const char* what, std::vector<int> context, const ops::Hea
   const float *kk = rig::upload(rig::normals(size_t(R) * h.kv * h.hd, 4)), *vv = rig::upload(rig::normals(size_t(R) * h.kv * h.hd, 5));
   const float *norm = rig::upload(check::ones_about(h.hd, 6, 0)), *angles = rig::upload(rig::normals(size_t(R) * h.rot, 7));
   float* y = rig::device<float>(size_t(R) * h.heads * h.hd);
-  for (int cluster : {4, 8}) {
-    ops::attention_cluster = cluster;
-    const double us = rig::time_graph(std::max(copies, 20), [&](int i) {
-      const size_t at = size_t(i % copies) * pool;
-      ops::attention(st.device, R, h, q, kk, vv, qk_norm ? norm : nullptr, qk_norm ? norm : nullptr, angles, k + at, v + at, y, 1e-6f, 0);
-    });
-    char name[128];
-    snprintf(name, sizeof name, "attention %s R=%d cluster %d", what, R, cluster);
-    rig::report(name, us, bytes);
-  }
-  ops::attention_cluster = 8;
+  const double us = rig::time_graph(std::max(copies, 20), [&](int i) {
+    const size_t at = size_t(i % copies) * pool;
+    ops::attention(st.device, R, h, q, kk, vv, qk_norm ? norm : nullptr, qk_norm ? norm : nullptr, angles, k + at, v + at, y, 1e-6f, 0);
+  });
+  char name[128];
+  snprintf(name, sizeof name, "attention %s R=%d", what, R);
+  rig::report(name, us, bytes);
   rig::release();
 }
 

@@ -4,6 +4,8 @@
 
 #include <type_traits>
 
+#include "../../kernels/hopper/common/experts/rows.cuh"
+#include "../../kernels/hopper/common/linear/rows.cuh"
 #include "../../kernels/include/epilogue/act.cuh"
 #include "../../kernels/include/mma/weight_queue.cuh"
 #include "../../kernels/include/mma/weight_tiles.cuh"

@@ -28,7 +28,7 @@ struct Stack {
 
 inline void linear(const int32_t* head, const float* x, const uint16_t* w, const float* bias, float* y, int N, int K) {
   auto c = usual(N, K, false);
-  if (c.shared > size_t(k_linear::kNear)) c.shared = tiles::Window<k_linear::Usual>::kBytes * rows;
+  if (c.shared > size_t(rows::kNear)) c.shared = tiles::Window<k_linear::Usual>::kBytes * rows;
   rig::launch(k_linear::linear_rows_bf16, c, head, x, w, bias, y, N, K);
 }
 inline void linear_add(const int32_t* head, const float* x, const uint16_t* w, const float* bias, float* y, int N, int K) {
@@ -44,7 +44,7 @@ inline void linear_add(const int32_t* head, const float* x, const uint16_t* w, c
 }
 inline void linear_n(const int32_t* head, const float* x, const Stack& s, int K) {
   auto c = usual(s.rows(), K, false);
-  if (c.shared > size_t(k_linear::kNear)) c.shared = tiles::Window<k_linear::Usual>::kBytes * rows;
+  if (c.shared > size_t(rows::kNear)) c.shared = tiles::Window<k_linear::Usual>::kBytes * rows;
   rig::launch(k_linear::linear_n_rows_bf16, c, head, x, s.w[0], s.w[1], s.w[2], s.w[3], s.bias[0], s.bias[1], s.bias[2], s.bias[3], s.y[0],
               s.y[1], s.y[2], s.y[3], s.n[0], s.n[1], s.n[2], s.n[3], K);
 }
@@ -66,7 +66,7 @@ inline uint32_t* meet() {
 }
 inline float* scratch() {
   static float* p = nullptr;
-  if (!p) OK(cudaMalloc(&p, 4 << 20));
+  if (!p) OK(cudaMalloc(&p, 16 << 20));
   return p;
 }
 
@@ -146,19 +146,16 @@ inline void experts_layer(const int32_t* head, float* x, const Moe& m, float* h,
 struct Heads {
   int heads, kv, hd, rot, gated;
 };
-inline int attention_cluster = 8;
 inline void attention(const Step& st, int rows, const Heads& h, const float* q, const float* k, const float* v, const float* qn,
                       const float* kn, const float* angles, uint16_t* kp, uint16_t* vp, float* y, float eps, int plus_one, int window = 0) {
-  const int group = h.heads / h.kv, tiles = h.kv * ((group + 7) / 8), c = attention_cluster;
-  const int splits = c * std::max(1, 2 * rig::sms / (c * tiles * rows));
   auto go = [&](auto kernel, int warps, size_t shared) {
-    rig::launch(kernel, rig::Config{dim3(splits, tiles, rows), 32 * warps, shared, c}, st.head, st.positions, st.row_seq, st.cu_rows,
-                st.block_table, st.slots, q, k, v, qn, kn, angles, kp, vp, y, h.heads, h.kv, h.rot, 16, st.pages, h.gated, window, plus_one,
-                eps, float(1 / std::sqrt(double(h.hd))), 0.0f, scratch(), reinterpret_cast<float2*>(scratch() + 64 * 8 * 256), meet());
+    rig::launch(kernel, rig::Config{dim3(rig::sms), 32 * warps, shared}, st.head, st.positions, st.row_seq, st.cu_rows, st.block_table, st.slots, q, k, v, qn, kn,
+                angles, kp, vp, y, rows, rows, h.heads, h.kv, h.rot, 16, st.pages, h.gated, window, plus_one, eps, float(1 / std::sqrt(double(h.hd))), 0.0f,
+                scratch(), reinterpret_cast<float2*>(scratch() + size_t(rows) * k_attention::kMost * 8 * h.hd), meet());
   };
-  if (h.hd == 64) go(k_attention::attention_step_bf16_64_half, 8, sizeof(k_attention::Shared<64, 8>));
-  if (h.hd == 128) go(k_attention::attention_step_bf16_128_half, 4, sizeof(k_attention::Shared<128, 4>));
-  if (h.hd == 256) go(k_attention::attention_step_bf16_256_half, 4, sizeof(k_attention::Shared<256, 4>));
+  if (h.hd == 64) go(k_attention::attention_step_bf16_64_half, 8, sizeof(k_attention::Shared<64, 8, 4>));
+  if (h.hd == 128) go(k_attention::attention_step_bf16_128_half, 8, sizeof(k_attention::Shared<128, 8, 3>));
+  if (h.hd == 256) go(k_attention::attention_step_bf16_256_half, 4, sizeof(k_attention::Shared<256, 4, 2>));
 }
 
 struct Delta {

@@ -13,33 +13,33 @@ namespace variants {
 #define KERNEL template <class P> __global__ void __launch_bounds__(P::kThreads, P::B)
 
 KERNEL add(const int32_t* head, const float* x, const uint16_t* w, const float* bias, float* y, int N, int K, int near_bytes) {
-  k_linear::stack<P, false, true>({head[0], x}, {{w}, {bias}, {y}, {N}}, K, {}, near_bytes);
+  rows::stack<P, tiles::Bf16, false, true>({head[0], x}, {{w}, {bias}, {y}, {N}}, K, {}, near_bytes);
 }
 KERNEL norm_n(const int32_t* head, const float* x, const float* norm, const uint16_t* w0, const uint16_t* w1, const uint16_t* w2,
               const uint16_t* w3, const float* b0, const float* b1, const float* b2, const float* b3, float* y0, float* y1, float* y2,
               float* y3, int N0, int N1, int N2, int N3, int K, float eps, int plus_one) {
-  k_linear::stack<P, true, false>({head[0], x, nullptr, norm, eps, plus_one}, {{w0, w1, w2, w3}, {b0, b1, b2, b3}, {y0, y1, y2, y3}, {N0, N1, N2, N3}}, K);
+  rows::stack<P, tiles::Bf16, true, false>({head[0], x, nullptr, norm, eps, plus_one}, {{w0, w1, w2, w3}, {b0, b1, b2, b3}, {y0, y1, y2, y3}, {N0, N1, N2, N3}}, K);
 }
 KERNEL conv(const int32_t* head, const int32_t* row_seq, const int32_t* cu_rows, const int32_t* slot, const int32_t* fresh, const float* x,
             const float* norm, const uint16_t* w0, const uint16_t* w1, const uint16_t* w2, const uint16_t* w3, const float* c, float* state,
             float* y0, float* y1, float* y2, float* y3, int N0, int N1, int N2, int N3, int K, float eps, int plus_one) {
-  k_linear::stack<P, true, false, true>({head[0], x, nullptr, norm, eps, plus_one}, {{w0, w1, w2, w3}, {}, {y0, y1, y2, y3}, {N0, N1, N2, N3}}, K,
+  rows::stack<P, tiles::Bf16, true, false, true>({head[0], x, nullptr, norm, eps, plus_one}, {{w0, w1, w2, w3}, {}, {y0, y1, y2, y3}, {N0, N1, N2, N3}}, K,
                                         {c, state, row_seq, cu_rows, slot, fresh});
 }
 KERNEL outs(const int32_t* head, const float* x, const int32_t* out_rows, const float* norm, const uint16_t* w, const float* bias, float* y,
             int N, int K, float eps, int plus_one) {
-  k_linear::stack<P, true, false>({head[2], x, out_rows, norm, eps, plus_one}, {{w}, {bias}, {y}, {N}}, K);
+  rows::stack<P, tiles::Bf16, true, false>({head[2], x, out_rows, norm, eps, plus_one}, {{w}, {bias}, {y}, {N}}, K);
 }
 KERNEL glu(const int32_t* head, const float* x, const float* norm, const uint16_t* g, const uint16_t* u, float* y, int N, int K, float eps,
            int plus_one) {
-  k_linear::gate_up<P, true, act::silu>({head[0], x, nullptr, norm, eps, plus_one}, g, u, y, N, K);
+  rows::gate_up<P, tiles::Bf16, true, act::silu>({head[0], x, nullptr, norm, eps, plus_one}, g, u, y, N, K);
 }
 KERNEL hidden(const int32_t* head, const float* x, const int32_t* ids, const float* weights, const uint16_t* gate_up, const float* scale,
               const uint16_t* sg, const uint16_t* su, float* h, int E, int I, int S, int H, int k) {
-  k_experts::hidden<P, act::silu>(head[0], x, ids, weights, gate_up, scale, sg, su, h, E, I, S, H, k);
+  experts::hidden<P, tiles::Bf16, glu::silu>(head[0], x, ids, weights, scale, {gate_up, nullptr, sg, su, nullptr, E, I, S, H, k}, h);
 }
 KERNEL down(const int32_t* head, const int32_t* ids, const float* h, const uint16_t* w, const uint16_t* sd, float* y, int I, int S, int H, int k) {
-  k_experts::down<P>(head[0], ids, h, w, sd, y, I, S, H, k);
+  experts::down<P, tiles::Bf16>(head[0], ids, nullptr, h, {nullptr, w, nullptr, nullptr, sd, 0, I, S, H, k}, y);
 }
 #undef KERNEL
 
