@@ -75,10 +75,10 @@ func TestHopperAttendsInTiles(t *testing.T) {
 			kv      tensor.DType
 			kernel  string
 		}{
-			{plan.Limits{Rows: 64, Seqs: 1, Outs: 1, PageSize: 16, Pages: 64}, Declared, tensor.BF16, "attention_half_tiles"},
+			{plan.Limits{Rows: 64, Seqs: 1, Outs: 1, PageSize: 16, Pages: 64}, Declared, tensor.BF16, "attention_turn_half_tiles"},
 			{plan.Limits{Rows: 2048, Seqs: 1024, Outs: 1024, PageSize: 32, Pages: 64}, Declared, tensor.BF16, "attention_turn_linear_add_tiles"},
 			{plan.Limits{Rows: 8, Seqs: 1, Outs: 1, PageSize: 8, Pages: 64}, Declared, tensor.BF16, "attention"},
-			{plan.Limits{Rows: 9, Seqs: 9, Outs: 9, PageSize: 16, Pages: 64}, Declared, tensor.BF16, "attention_half_tiles"},
+			{plan.Limits{Rows: 9, Seqs: 9, Outs: 9, PageSize: 16, Pages: 64}, Declared, tensor.BF16, "attention_turn_half_tiles"},
 			{plan.Limits{Rows: 2048, Seqs: 2048, Outs: 1, PageSize: 16, Pages: 64}, Declared, tensor.BF16, "attention"},
 			{plan.Limits{Rows: 64, Seqs: 1, Outs: 1, PageSize: 8, Pages: 64}, Declared, tensor.BF16, "attention"},
 			{plan.Limits{Rows: 64, Seqs: 1, Outs: 1, PageSize: 16, Pages: 64}, Declared, tensor.F16, "attention"},

@@ -158,7 +158,7 @@ __device__ __forceinline__ void softmax(float (&s)[N], float c, float (&top)[2],
     most = fmaxf(most, __shfl_xor_sync(~0u, most, 1));
     most = fmaxf(most, __shfl_xor_sync(~0u, most, 2));
     const float base = most == -INFINITY ? 0 : most * c;
-    keep[r] = ptx::exp2_fast(fmaf(top[r], c, -base));
+    keep[r] = most == top[r] ? 1.0f : ptx::exp2_fast(fmaf(top[r], c, -base));
     top[r] = most;
     float add = 0;
 #pragma unroll
@@ -282,8 +282,10 @@ __device__ __forceinline__ void attend(Shared<HD, Groups>& s, const Args& a) {
       ptx::wgmma_wait<0>();
       ptx::wgmma_hold(o);
       free(&s.v_empty[values.stage()]);
+      if (HD < 128 || !__all_sync(~0u, keep[0] == 1 && keep[1] == 1)) {  // mostly the largest score stays what it was
 #pragma unroll
-      for (int i = 0; i < HD / 2; i++) o[i] *= keep[i / 2 % 2];
+        for (int i = 0; i < HD / 2; i++) o[i] *= keep[i / 2 % 2];
+      }
       pack();
     }
     const Turn values{at++};
@@ -398,19 +400,21 @@ __device__ __forceinline__ void run(const Args& a, const ptx::tensor_map& k, con
     run<HD, GROUPS>(a, k, v);                                                                                                    \
   }
 
-// The same after turn.cu, whose bf16 it takes, with y rounded for the linear behind it; q is [q | gate] per head where y is to be
-// multiplied with the sigmoid of gate.
-#define ATTENTION_ROUNDED(HD)                                                                                                           \
-  extern "C" __global__ void __launch_bounds__(kThreads<2>, 1) attention_rounded_##HD(                                                  \
+// The same after turn.cu, whose bf16 it takes; q is [q | gate] per head where y is to be multiplied with the sigmoid of gate. ROUNDED is y
+// where y is rounded for the linear behind it, else null.
+#define TURNED(NAME, HD, GROUPS, T, Y, ROUNDED)                                                                                         \
+  extern "C" __global__ void __launch_bounds__(kThreads<GROUPS>, 1) NAME(                                                               \
       const int32_t* __restrict__ head, const uint16_t* __restrict__ turned, /* [rows, heads*HD] */                                     \
       const float* __restrict__ q, const float* __restrict__ sinks, const __grid_constant__ ptx::tensor_map k,                          \
       const __grid_constant__ ptx::tensor_map v, const int32_t* __restrict__ positions, const int32_t* __restrict__ cu_rows,            \
-      const int32_t* __restrict__ block_table, uint16_t* __restrict__ y, int32_t heads, int32_t kv_heads, int32_t gated, float scale,   \
+      const int32_t* __restrict__ block_table, T* __restrict__ y, int32_t heads, int32_t kv_heads, int32_t gated, float scale,          \
       int32_t window, float softcap, int32_t page_size, int32_t pages) {                                                                \
-    const Args a = {head, nullptr, sinks, turned, gated ? q : nullptr, y, positions, cu_rows, block_table, nullptr, heads, kv_heads, scale, window, \
+    const Args a = {head, nullptr, sinks, turned, gated ? q : nullptr, ROUNDED, positions, cu_rows, block_table, Y, heads, kv_heads, scale, window, \
                     softcap, page_size, pages};                                                                                         \
-    run<HD, 2>(a, k, v);                                                                                                                \
+    run<HD, GROUPS>(a, k, v);                                                                                                           \
   }
+#define ATTENTION_TURNED(HD, GROUPS) TURNED(attention_turned_##HD##_##GROUPS, HD, GROUPS, float, y, nullptr)
+#define ATTENTION_ROUNDED(HD) TURNED(attention_rounded_##HD, HD, 2, uint16_t, nullptr, y)
 
 ATTENTION(64, 1)
 ATTENTION(128, 1)
@@ -418,6 +422,12 @@ ATTENTION(256, 1)
 ATTENTION(64, 2)
 ATTENTION(128, 2)
 ATTENTION(256, 2)
+ATTENTION_TURNED(64, 1)
+ATTENTION_TURNED(128, 1)
+ATTENTION_TURNED(256, 1)
+ATTENTION_TURNED(64, 2)
+ATTENTION_TURNED(128, 2)
+ATTENTION_TURNED(256, 2)
 ATTENTION_ROUNDED(64)
 ATTENTION_ROUNDED(128)
 ATTENTION_ROUNDED(256)
