@@ -23,7 +23,7 @@ type Store interface {
 }
 
 const (
-	pieceBytes  = 1 << 20 // stored bytes that are read and packed at a time, about
+	pieceBytes  = 512 << 10 // stored bytes that are read and packed at a time, about
 	weightAlign = 256
 )
 
@@ -106,25 +106,26 @@ func (b *binder) runJobs(ctx context.Context, jobs []*loadJob, done, total int64
 		}
 		tasks = append(tasks, own...)
 	}
+	workers := runtime.GOMAXPROCS(0)
 	newWorker := func() worker { return &hostWorker{} }
 	if s, ok := b.opts.Device.(gpu.Stager); ok {
-		r := newRing(s, tasks, windowBytes)
+		r := newRing(b.opts.Device, s, tasks, windowBytes)
 		defer func() {
 			if e := r.end(); err == nil {
 				err = e
 			}
 		}()
+		if err := r.begin(); err != nil {
+			return err
+		}
 		newWorker = func() worker { return &stagedWorker{ring: r} }
+		workers = max(1, workers-1) // one binds launches meanwhile, and drives copies
 	}
 	var next atomic.Int64
 	var wg sync.WaitGroup
-	for range runtime.GOMAXPROCS(0) {
+	for range workers {
 		wg.Go(func() {
-			if d, ok := b.opts.Device.(gpu.Neighbour); ok {
-				if runtime.LockOSThread(); !d.Near() {
-					runtime.UnlockOSThread()
-				} // else the thread ends with the goroutine
-			}
+			nearTo(b.opts.Device)
 			w := newWorker()
 			for ctx.Err() == nil {
 				i := next.Add(1) - 1
@@ -149,6 +150,15 @@ func (b *binder) runJobs(ctx context.Context, jobs []*loadJob, done, total int64
 		return err
 	}
 	return nil
+}
+
+// nearTo keeps a goroutine by the device, if that makes a difference: on a thread that ends with it.
+func nearTo(dev gpu.Device) {
+	if d, ok := dev.(gpu.Neighbour); ok {
+		if runtime.LockOSThread(); !d.Near() {
+			runtime.UnlockOSThread()
+		}
+	}
 }
 
 // worker loads tasks, one after the other.

@@ -12,7 +12,7 @@ import (
 
 const (
 	windowBytes = 16 << 20 // of the weights' memory, that one copy fills
-	numStages   = 6        // windows that are filled or on their way
+	numStages   = 4        // windows that are filled or on their way; more would not stay in the processor's cache
 )
 
 // ring fills the weights' memory window by window. Windows take the stages in turn, and their tasks go to whatever goroutine is
@@ -23,6 +23,7 @@ const (
 //	windows       0     |     1     |     2 …
 //	stages        0     |     1     |     0 …       of two
 type ring struct {
+	dev     gpu.Device
 	stager  gpu.Stager
 	dst     gpu.Buffer
 	windows []*window
@@ -42,8 +43,8 @@ type window struct {
 
 // newRing puts tasks, which are in the order of their memory, into windows of at most so many bytes. What lies between two weights
 // may be written too, but no weight that is not among them.
-func newRing(stager gpu.Stager, tasks []*task, most int64) *ring {
-	r := &ring{stager: stager}
+func newRing(dev gpu.Device, stager gpu.Stager, tasks []*task, most int64) *ring {
+	r := &ring{dev: dev, stager: stager}
 	var w *window
 	for _, t := range tasks {
 		if w == nil || t.off+t.size-w.off > most || t.off >= w.off+w.bytes+weightAlign {
@@ -57,13 +58,28 @@ func newRing(stager gpu.Stager, tasks []*task, most int64) *ring {
 	return r
 }
 
+// begin makes the stages.
+func (r *ring) begin() error {
+	first := r.windows[:min(numStages, len(r.windows))]
+	var wg sync.WaitGroup
+	for _, w := range first {
+		wg.Go(func() {
+			nearTo(r.dev)
+			w.begin.Do(func() { w.stage, w.err = r.stager.Stage("loading", r.bytes) })
+		})
+	}
+	wg.Wait()
+	for _, w := range first {
+		if w.err != nil {
+			return w.err
+		}
+	}
+	return nil
+}
+
 // open gives a window its stage, when the copy of the window that had it has ended.
 func (r *ring) open(ctx context.Context, w *window) error {
 	w.begin.Do(func() {
-		if w.number < numStages {
-			w.stage, w.err = r.stager.Stage("loading", r.bytes)
-			return
-		}
 		last := r.windows[w.number-numStages]
 		select {
 		case <-last.sent:

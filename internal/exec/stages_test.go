@@ -52,7 +52,10 @@ func TestWindowsCoverTheirWeights(t *testing.T) {
 				chosen[j], tasks = true, append(tasks, own...)
 			}
 		}
-		r := newRing(dev, tasks, rapid.Int64Range(1, 8<<20).Draw(t, "window"))
+		r := newRing(dev, dev, tasks, rapid.Int64Range(1, 8<<20).Draw(t, "window"))
+		if err := r.begin(); err != nil {
+			t.Fatal(err)
+		}
 		w := &stagedWorker{ring: r}
 		for _, x := range tasks {
 			if err := w.load(context.Background(), x, store); err != nil {

@@ -161,6 +161,9 @@ func (d *Device) newPinned(name string, bytes int64) (*pinned, error) {
 // pointer is memory that the driver gave, not Go's.
 func pointer(addr uintptr) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&addr)) }
 
+// address is where a slice lies.
+func address(b []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(b))) }
+
 // Bytes is the memory.
 func (p *pinned) Bytes() []byte { return p.bytes }
 

@@ -31,6 +31,8 @@ const (
 	cuMemFree
 	cuMemHostAlloc
 	cuMemFreeHost
+	cuMemHostRegister
+	cuMemHostUnregister
 	cuMemcpyHtoDAsync
 	cuMemcpyDtoHAsync
 	cuMemsetD8Async
@@ -86,6 +88,8 @@ var entries = [numEntries]struct {
 	cuMemFree:                   {"cuMemFree_v2", false},
 	cuMemHostAlloc:              {"cuMemHostAlloc", false},
 	cuMemFreeHost:               {"cuMemFreeHost", false},
+	cuMemHostRegister:           {"cuMemHostRegister_v2", true},
+	cuMemHostUnregister:         {"cuMemHostUnregister", true},
 	cuMemcpyHtoDAsync:           {"cuMemcpyHtoDAsync_v2", false},
 	cuMemcpyDtoHAsync:           {"cuMemcpyDtoHAsync_v2", false},
 	cuMemsetD8Async:             {"cuMemsetD8Async", false},
