@@ -119,7 +119,7 @@ func (b *binder) runJobs(ctx context.Context, jobs []*loadJob, done, total int64
 			return err
 		}
 		newWorker = func() worker { return &stagedWorker{ring: r} }
-		workers = max(1, workers-1) // one binds launches meanwhile, and drives copies
+		workers = max(1, workers*3/4) // others bind launches meanwhile, and wait for copies: a reader that waits for a core keeps a window
 	}
 	var next atomic.Int64
 	var wg sync.WaitGroup

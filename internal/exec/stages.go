@@ -34,8 +34,9 @@ type ring struct {
 type window struct {
 	number     int
 	off, bytes int64
-	left       atomic.Int64 // tasks that have not ended
-	begin      sync.Once    // finds the stage
+	left       atomic.Int64  // tasks that have not ended
+	found      atomic.Bool   // someone looks for the stage
+	ready      chan struct{} // closed when it is there, or err
 	stage      gpu.Stage
 	err        error
 	sent       chan struct{} // closed when the copy is queued
@@ -48,7 +49,7 @@ func newRing(dev gpu.Device, stager gpu.Stager, tasks []*task, most int64) *ring
 	var w *window
 	for _, t := range tasks {
 		if w == nil || t.off+t.size-w.off > most || t.off >= w.off+w.bytes+weightAlign {
-			w = &window{number: len(r.windows), off: t.off, sent: make(chan struct{})}
+			w = &window{number: len(r.windows), off: t.off, ready: make(chan struct{}), sent: make(chan struct{})}
 			r.windows = append(r.windows, w)
 		}
 		w.bytes = t.off + t.size - w.off
@@ -63,9 +64,11 @@ func (r *ring) begin() error {
 	first := r.windows[:min(numStages, len(r.windows))]
 	var wg sync.WaitGroup
 	for _, w := range first {
+		w.found.Store(true)
 		wg.Go(func() {
 			nearTo(r.dev)
-			w.begin.Do(func() { w.stage, w.err = r.stager.Stage("loading", r.bytes) })
+			w.stage, w.err = r.stager.Stage("loading", r.bytes)
+			close(w.ready)
 		})
 	}
 	wg.Wait()
@@ -77,9 +80,9 @@ func (r *ring) begin() error {
 	return nil
 }
 
-// open gives a window its stage, when the copy of the window that had it has ended.
+// open waits for a window's stage. The first who comes waits for the copy of the window that had it, and wakes the others at once.
 func (r *ring) open(ctx context.Context, w *window) error {
-	w.begin.Do(func() {
+	if w.found.CompareAndSwap(false, true) {
 		last := r.windows[w.number-numStages]
 		select {
 		case <-last.sent:
@@ -87,7 +90,9 @@ func (r *ring) open(ctx context.Context, w *window) error {
 		case <-ctx.Done():
 			w.err = context.Cause(ctx)
 		}
-	})
+		close(w.ready)
+	}
+	<-w.ready
 	return w.err
 }
 
