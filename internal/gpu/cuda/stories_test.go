@@ -218,7 +218,7 @@ func stories() map[string][]*story {
 		add(ssdStory(c.heads, c.groups, c.hd, c.sd, [][]int{{5, 1}, {1, 3}}))
 	}
 	for _, c := range []struct{ heads, groups, hd, sd int }{{4, 2, 64, 128}, {2, 1, 40, 84}, {3, 1, 20, 256}, {2, 2, 34, 16}, {2, 2, 80, 64}} { // for chunks
-		add(ssdStory(c.heads, c.groups, c.hd, c.sd, [][]int{{63, 1, 130}, {65, 64, 0}, {1, 128, 1}}))
+		add(ssdStory(c.heads, c.groups, c.hd, c.sd, [][]int{{63, 1, 190}, {65, 64, 0}, {1, 128, 1}}))
 	}
 	if *large {
 		add(embedStory(4096, tensor.BF16))

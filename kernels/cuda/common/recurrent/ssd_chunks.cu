@@ -13,7 +13,7 @@
 //	ssd_scan     chunk after chunk: M, Y and S'. Grid: head_dim/32, heads, seqs; 256 threads. A block has 32 columns of S in
 //	             shared memory; C and B pass by 64 of state_dim at a time
 //
-// Loops end with a chunk's rows, so that a sequence of one row costs about what its state does. G is a sum of two floats: a difference
+// Loops end with a chunk's rows; a sequence of one row still costs several times what ssd.cu takes. G is a sum of two floats: a difference
 // of two of them is as exact as it is small, whatever decayed before in the chunk.
 
 #include "ssd.cuh"
