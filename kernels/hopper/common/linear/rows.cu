@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Family linear, 1 to 8 rows, bf16 weights as stored: linear, linear_add, linear_n, linear_glu, each also behind a norm.
+// Family linear, 1 to 4 rows (narrow.cu has more), bf16 weights as stored: linear, linear_add, linear_n, linear_glu, each also behind a norm.
 //
 // Grid: any number of blocks, best as many as a multiprocessor holds; they share 8-row units of the matrices evenly. 256 threads,
 // linear_add 512. Dynamic shared memory 4*K*(rows + 1) with a norm; else 4*K*rows, or 128 KiB where that were more.
-// linear_add_2, of up to 4 rows, takes none. K must divide by 32. Algorithm, order of sums and layout: mma/weight_tiles.cuh.
+// linear_add_2 takes none. K must divide by 32. Algorithm, order of sums and layout: mma/weight_tiles.cuh.
 
 #include "rows.cuh"
 
