@@ -212,23 +212,24 @@ func (j *loadJob) tasks() (out []*task, err error) {
 			step = j.rows // a matrix is turned once
 		}
 	}
-	packed := func(rows int64) int64 { // packed rows follow each other
-		n, e := j.layout.Size(j.w.DType, tensor.Shape{rows, j.k})
-		if err == nil {
-			err = e
-		}
-		return n
-	}
+	list := make([]task, j.matrices*((j.rows+step-1)/step))
+	out = make([]*task, len(list))
+	part, n := tensor.Shape{0, j.k}, 0
 	for m := range j.matrices {
-		for row := int64(0); row < j.rows; row += step {
-			t := &task{loadJob: j, m: m, row: row, n: min(step, j.rows-row)}
-			t.off = j.off + m*(j.size/j.matrices) + packed(row)
-			t.size = packed(row+t.n) - packed(row)
-			out = append(out, t)
+		off := j.off + m*(j.size/j.matrices)
+		for row, from := int64(0), int64(0); row < j.rows; row += step {
+			part[0] = min(row+step, j.rows)
+			to, err := j.layout.Size(j.w.DType, part) // packed rows follow each other
+			if err != nil {
+				return nil, err
+			}
+			list[n] = task{loadJob: j, m: m, row: row, n: part[0] - row, off: off + from, size: to - from}
+			out[n] = &list[n]
+			n, from = n+1, to
 		}
 	}
 	j.left.Store(int64(len(out)))
-	return out, err
+	return out, nil
 }
 
 // read reads the stored rows.
