@@ -81,7 +81,7 @@ struct Step {
   }
   void first(bool mix) const {
     const rig::Config c{dim3(kh, (rows + kRows - 1) / kRows + seqs), 256, sizeof(Solve)};
-    if (mix) rig::launch(delta_mix_chunks, c, head + 1, qkv, a, b, rate, bias, cu, kq, w, p, u, decay, kh, vh, kd, vd, 0.125f, 1e-6f);
+    if (mix) rig::launch(delta_mix_chunks, c, head + 1, qkv, a, b, rate, bias, cu, kq, w, p, u, decay, kh, vh, kd, vd, 0.125f, 1e-6f, 0);
     else rig::launch(delta_chunks, c, head + 1, q, k, v, g, beta, cu, kq, w, p, u, decay, kh, vh, kd, vd);
   }
   void second() const {

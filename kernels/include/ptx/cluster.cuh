@@ -47,6 +47,26 @@ __device__ __forceinline__ void cluster_store(float* p, int rank, float v) {
   *p = v;
 }
 
+// cluster_array is what block rank of the cluster has where this one has p, in dynamic shared memory.
+template <int C>
+struct cluster_array {
+#ifdef METRALE_HOST
+  float* at;
+  cluster_array(float* p, int rank) : at(C > 1 ? static_cast<float*>(cudahost::cudahost_cluster_place(p, rank)) : p) {}
+  void set(int i, float x, float y) const { at[i] = x, at[i + 1] = y; }
+#else
+  uint32_t at;
+  __device__ __forceinline__ cluster_array(float* p, int rank) : at(C > 1 ? cluster_address(p, rank) : shared_address(p)) {}
+  // set writes elements i and i + 1, 8-byte aligned.
+  __device__ __forceinline__ void set(int i, float x, float y) const {
+    if (C > 1)
+      asm volatile("st.shared::cluster.v2.f32 [%0], {%1, %2};" ::"r"(at + 4 * i), "f"(x), "f"(y) : "memory");
+    else
+      asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(at + 4 * i), "f"(x), "f"(y) : "memory");
+  }
+#endif
+};
+
 // cluster_load reads what block rank of the cluster has where this one has p, in dynamic shared memory.
 template <int C>
 __device__ __forceinline__ float4 cluster_load(const float4* p, int rank) {
