@@ -80,7 +80,6 @@ __device__ __forceinline__ void multiply(const ptx::tensor_map& x, const Work& w
     }
     __syncwarp();
     ptx::wait_for_predecessor();
-    __syncthreads();
   } else {
     const int group = warp / 4, lane = threadIdx.x % 32;
     float sums[Cols / 2];
@@ -102,7 +101,7 @@ __device__ __forceinline__ void multiply(const ptx::tensor_map& x, const Work& w
     }
     ptx::wgmma_done(sums);
     ptx::wait_for_predecessor();
-    __syncthreads();  // the ring is read
+    ptx::named_barrier(1, 256);  // the ring is read
     float* to = &s.sums[lane % 4 * 2][warp * 16 + lane / 4];
 #pragma unroll
     for (int j = 0; j < Cols / 8; j++) {
