@@ -47,7 +47,8 @@ struct Ring {
   uint32_t parity = 0;     // of each slot
   int tile = 0, unit;      // to copy next
 
-  // The constructor starts the first copies. The rings of all warps have that many bytes, at least two slots each.
+  // The constructor starts the first copies. The rings of all warps have that many bytes, at least two slots each. The successor is let in when
+  // all weights are asked for: before, it would take memory's time, and multiprocessors' room unevenly.
   template <class Job>
   __device__ __forceinline__ Ring(const Job& job, RingShared<P>& s, unsigned char* ring, int bytes)
       : span(span_of<P>(job.steps())), slots(min(kMostSlots, bytes / (P::W * kSlot))) {
@@ -59,6 +60,7 @@ struct Ring {
     s.zero[warp] = make_uint4(0, 0, 0, 0);
     ptx::mbarrier_publish();
     __syncwarp();
+    if (job.tiles() == 0 || span.lo == span.hi) ptx::start_successor();
     for (int i = 0; i < slots; i++) fill(job);
   }
   template <class Job>
@@ -73,7 +75,9 @@ struct Ring {
     if (lane == 0) ptx::mbarrier_expect(full + put, n * F::kBytes * panels);
     if (lane < panels) ptx::bulk_copy(memory + put * kSlot + lane * kPart, job.row(tile, 8 * lane, unit), n * F::kBytes, full + put);
     if (++put == slots) put = 0;
-    if ((unit += n) == span.hi) unit = span.lo, tile++;
+    if ((unit += n) < span.hi) return;
+    unit = span.lo;
+    if (++tile == job.tiles()) ptx::start_successor();
   }
   // take waits for the next slot.
   __device__ __forceinline__ unsigned char* take() {

@@ -193,7 +193,7 @@ __device__ __forceinline__ void hidden(int rows, const float* x, const int32_t* 
   extern __shared__ __align__(128) uint8_t memory[];
   __shared__ rows::Sums<P, F> s;
   __shared__ Table table;
-  ptx::wait_for_predecessor_first();
+  F::kPanel == 1 ? ptx::wait_for_predecessor_first() : ptx::wait_for_predecessor();
   const tiles::Span span = tiles::in_steps<F>(tiles::span_of<P>(units<F>(m.H)));
   tiles::NearOf<F> near{{memory + ring, rows}};
   for (int r = 0; r < rows; r++) near.fetch(span, r, x + int64_t(r) * m.H, F::kSteps == 1 ? 1 << 30 : m.H);
@@ -311,7 +311,7 @@ __device__ __forceinline__ void down(int rows, const int32_t* ids, const float* 
   extern __shared__ __align__(128) uint8_t memory[];
   __shared__ rows::Sums<P, F> s;
   __shared__ int32_t id[kMaxPairs];
-  ptx::start_successor();
+  if (F::kPanel == 1) ptx::start_successor();  // a ring does
   for (int i = threadIdx.x; i < rows * m.k; i += P::kThreads) id[i] = ptx::load_l2(ids + i);
   __syncthreads();
   const tiles::Share share((m.H + F::kTile - 1) / F::kTile * rows);

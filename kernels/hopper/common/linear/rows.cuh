@@ -266,7 +266,7 @@ template <class P, class F, bool Norm, bool Add, bool Convolve = false, bool Dir
 __device__ __forceinline__ void stack(const X& x, const Stack<F>& m, int K, const Conv& conv = {}, int near_bytes = kNear,
                                       int ring = 0) {
   __shared__ Sums<P, F> s;
-  ptx::start_successor();
+  if (F::kPanel == 1) ptx::start_successor();  // a ring does
   if constexpr (F::kPanel == 1) {
     const tiles::Share units((m.rows() + 7) / 8);
     const StackJob<F> job{m, units.lo * 8, min(units.hi * 8, m.rows()), K};
@@ -344,7 +344,7 @@ template <class P, class F, bool Norm, class Act>
 __device__ __forceinline__ void gate_up(const X& x, typename F::Weights gate, typename F::Weights up, float* y, int N, int K,
                                         const float* gate_scale = nullptr, const float* up_scale = nullptr, int near_bytes = kNear, int ring = 0) {
   __shared__ Sums<P, F> s;
-  ptx::start_successor();
+  if (F::kPanel == 1) ptx::start_successor();  // a ring does
   if constexpr (F::kPanel == 1) {
     const tiles::Share units((N + 7) / 8);
     const GluJob<F> job{gate, up, units.lo, units.hi, N, K};
