@@ -57,8 +57,10 @@ func stories() map[string][]*story {
 			add(linearNStory(d, c.rows, c.k, c.n, 8, 16, 264))
 			add(linearNStory(d, c.rows, c.k, 24, c.n))
 		}
-		add(linearStory("linear", rows, 6, 16, 8192, d, true)) // a window of x
-		for _, r := range []int{9, 20, 27} {                   // groups of 8 rows
+		add(linearStory("linear", rows, 6, 16, 8192, d, true))      // a window of x
+		add(linearStory("linear_add", rows, 6, 24, 2048, d, false)) // of at most 8 rows: x leaves a ring little of half a multiprocessor
+		add(expertsStory(mixture{rows: 6, experts: 5, k: 2, h: 2048, i: 128, dtype: d, act: "silu", gated: 1}))
+		for _, r := range []int{9, 20, 27} { // groups of 8 rows
 			add(linearStory("linear", rows, r, 72, 384, d, true))
 			add(linearStory("linear_add", rows, r, 40, 2176, d, false))
 			add(linearNStory(d, r, 256, 40, 8, 264))
