@@ -16,8 +16,9 @@ import (
 	"github.com/metrale/metrale/kernels"
 )
 
-// TestHopperDecodesInFiveLaunchesALayer: in four, where experts and their router are one. Few rows under the declared policy; everything else is the portable rules'.
-func TestHopperDecodesInFiveLaunchesALayer(t *testing.T) {
+// TestHopperDecodesInFewLaunchesALayer: five, or four where experts and their router are one, of few rows under the declared policy; everything
+// else is the portable rules'.
+func TestHopperDecodesInFewLaunchesALayer(t *testing.T) {
 	configs := fixture.Files(t, fixture.Configs)
 	own := func(p *plan.Plan) (n int) {
 		for _, l := range p.Launches {

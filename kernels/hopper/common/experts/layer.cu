@@ -24,7 +24,7 @@
 //
 // Blocks wait for each other, so all must run at once: binding the launch makes sure that they fit (resident in the manifest). The launch
 // before this one ends by itself, and none behind it comes up before all of its blocks have (start_successor), so nothing of the same
-// stream keeps a block out for good. A stream beside it may only have launches that end by themselves, too.
+// stream keeps a block out for good. A stream beside it may only have launches that end by themselves, too; the engine has one of launches.
 //
 // Order of a sum: mma/weight_queue.cuh, warps in order; of down, experts by rising id. Of a logit: quads of 8 values to a lane, float32.
 
@@ -49,7 +49,7 @@ using Span = queue::Span<kWarps>;
 struct Table {
   uint32_t taken[kMaxExperts / 32];
   int16_t id[kMaxPairs];
-  int8_t slot[kMaxPairs][kRows];   // of a row that takes it; -1
+  alignas(8) int8_t slot[kMaxPairs][kRows];  // of a row that takes it, read 8 at a time; -1
   int16_t pair[kMaxPairs][kRows];  // number of (expert, row); -1
   int16_t first[kMaxPairs + 1];    // pair of an expert
   int16_t source[kMaxPairs];       // of a pair: 32 row + slot
