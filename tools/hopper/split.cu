@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Checks and times the ways to cut products of some rows on Hopper: rows of x in a tile, blocks of a cluster that split K
+// Checks and times the ways to cut products of some rows on Hopper: rows of x in a tile, warpgroups, blocks of a cluster that split K
 // (mma/split.cuh), beside linear/narrow. Needs a GPU.
 //
 //	split [check] [time]
@@ -37,10 +37,10 @@ namespace k_split {
 using rig::Config;
 using Map = ptx::tensor_map;
 
-template <int Cols, int Blocks>
-__global__ void __launch_bounds__(split::kThreads, split::kResident<Cols>)
+template <int Cols, int Groups, int Blocks>
+__global__ void __launch_bounds__(split::kThreads, 2)
     cut(const int32_t* count, const float* x, const __grid_constant__ Map w, float* y, int32_t N, int32_t K) {
-  split::multiply<Cols, Blocks>(x, k_split::Stored<1, false>{{{&w}, {nullptr}, {y}, {N}}}, count, K);
+  split::multiply<Cols, Groups, Blocks>(x, k_split::Stored<1, Groups, false>{{{&w}, {nullptr}, {y}, {N}}}, count, K);
 }
 
 struct Call {
@@ -54,21 +54,25 @@ struct Call {
 
 // Way is a cut; cols 0 is narrow with its rounding.
 struct Way {
-  int cols, blocks;
+  int cols, groups, blocks;
 };
 
-template <int Cols, int Blocks>
+template <int Cols, int Groups, int Blocks>
 void run_cut(const Call& c) {
-  const int bytes = split::kSharedBytes<Cols, Blocks> - (c.K > split::kDeep * Blocks ? 0 : split::kSteps * split::kTile * split::kDepth * 2);
-  rig::launch(cut<Cols, Blocks>, Config{dim3((c.N + 63) / 64 * Blocks, (c.rows + Cols - 1) / Cols), 256, size_t(bytes), Blocks}, c.count, c.x,
-              prefill::matrix_map<Map>(c.w, c.N, c.K, 64), c.y, c.N, c.K);
+  const int tiles = (c.N + 64 * Groups - 1) / (64 * Groups);
+  rig::launch(cut<Cols, Groups, Blocks>, Config{dim3(tiles * Blocks, (c.rows + Cols - 1) / Cols), 256, split::kSharedBytes<Cols, Groups, Blocks>, Blocks}, c.count,
+              c.x, prefill::matrix_map<Map>(c.w, c.N, c.K, 64 * Groups), c.y, c.N, c.K);
+}
+template <int Cols, int Groups>
+void run_blocks(const Call& c, int blocks) {
+  if (blocks == 1) run_cut<Cols, Groups, 1>(c);
+  if (blocks == 2) run_cut<Cols, Groups, 2>(c);
+  if (blocks == 4) run_cut<Cols, Groups, 4>(c);
+  if (blocks == 8) run_cut<Cols, Groups, 8>(c);
 }
 template <int Cols>
 void run_cols(const Call& c, const Way& w) {
-  if (w.blocks == 1) run_cut<Cols, 1>(c);
-  if (w.blocks == 2) run_cut<Cols, 2>(c);
-  if (w.blocks == 4) run_cut<Cols, 4>(c);
-  if (w.blocks == 8) run_cut<Cols, 8>(c);
+  w.groups == 1 ? run_blocks<Cols, 1>(c, w.blocks) : run_blocks<Cols, 2>(c, w.blocks);
 }
 void run(const Call& c, const Way& w) {
   if (w.cols == 16) return run_cols<16>(c, w);
@@ -88,17 +92,18 @@ void run(const Call& c, const Way& w) {
               prefill::matrix_map<Map>(c.w, c.N, c.K, 128), static_cast<const float*>(nullptr), c.y, c.N, c.K);
 }
 
-// ways are the cuts worth a try: blocks that have something to do, at most three waves of them, parts of K that come in one go or two.
+// ways are the cuts worth a try: blocks that have something to do, at most two waves of them, parts of K that come in one go or two.
 std::vector<Way> ways(int rows, int K, int N, bool all = false) {
-  std::vector<Way> list = {{0, 0}};
+  std::vector<Way> list = {{0, 0, 0}};
   for (int cols : {16, 24, 32, 40, 48, 64, 80}) {
     const int lines = (rows + cols - 1) / cols;
     if (!all && cols > 16 && lines * cols - rows >= 24) continue;  // mostly empty
-    for (int blocks : {1, 2, 4, 8}) {
-      const int tiles = (N + 63) / 64, grid = tiles * lines * blocks, steps = (K + 63) / 64;
-      if (!all && (grid > 400 || grid < 24 && blocks < 8 || steps < blocks || steps > 8 * blocks)) continue;
-      list.push_back({cols, blocks});
-    }
+    for (int groups : {1, 2})
+      for (int blocks : {1, 2, 4, 8}) {
+        const int tiles = (N + 64 * groups - 1) / (64 * groups), grid = tiles * lines * blocks, steps = (K + 63) / 64;
+        if (!all && (grid > 272 || grid < 24 && blocks < 8 || steps < blocks || steps > 8 * blocks)) continue;
+        list.push_back({cols, groups, blocks});
+      }
   }
   return list;
 }
@@ -116,7 +121,7 @@ void check(int rows, int all, int K, int N) {
     run(c, w);
     OK(cudaStreamSynchronize(rig::stream));
     char name[128];
-    snprintf(name, sizeof name, "rows %d of %d K=%d N=%d cols %d blocks %d", rows, all, K, N, w.cols, w.blocks);
+    snprintf(name, sizeof name, "rows %d of %d K=%d N=%d cols %d groups %d blocks %d", rows, all, K, N, w.cols, w.groups, w.blocks);
     prefill::hold(name, c.y, ref, rows, all, N, 2e-5);
   }
   rig::release();
@@ -141,10 +146,10 @@ void timing(int rows, int K, int N, bool cold) {
     if (w.cols == 0)
       printf(" narrow %6.2f |", us);
     else
-      printf(" %d/%d %.2f", w.cols, w.blocks, us);
+      printf(" %d/%d/%d %.2f", w.cols, w.groups, w.blocks, us);
     if (w.cols && us < best) best = us, first = w;
   }
-  printf(" | best %d/%d %.2f\n", first.cols, first.blocks, best);
+  printf(" | best %d/%d/%d %.2f\n", first.cols, first.groups, first.blocks, best);
   fflush(stdout);
   rig::release();
 }

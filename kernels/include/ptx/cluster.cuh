@@ -53,16 +53,15 @@ struct cluster_array {
 #ifdef METRALE_HOST
   float* at;
   cluster_array(float* p, int rank) : at(C > 1 ? static_cast<float*>(cudahost::cudahost_cluster_place(p, rank)) : p) {}
-  void set(int i, float x, float y) const { at[i] = x, at[i + 1] = y; }
+  void set(int i, float v) const { at[i] = v; }
 #else
   uint32_t at;
   __device__ __forceinline__ cluster_array(float* p, int rank) : at(C > 1 ? cluster_address(p, rank) : shared_address(p)) {}
-  // set writes elements i and i + 1, 8-byte aligned.
-  __device__ __forceinline__ void set(int i, float x, float y) const {
+  __device__ __forceinline__ void set(int i, float v) const {
     if (C > 1)
-      asm volatile("st.shared::cluster.v2.f32 [%0], {%1, %2};" ::"r"(at + 4 * i), "f"(x), "f"(y) : "memory");
+      asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(at + 4 * i), "f"(v) : "memory");
     else
-      asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(at + 4 * i), "f"(x), "f"(y) : "memory");
+      asm volatile("st.shared.f32 [%0], %1;" ::"r"(at + 4 * i), "f"(v) : "memory");
   }
 #endif
 };

@@ -9,16 +9,17 @@
 namespace {
 
 // Stored writes y = x wᵀ + bias, or adds that to y, for Parts matrices of one x.
-template <int Parts, bool Add>
+template <int Parts, int Groups, bool Add>
 struct Stored {
-  parts::Parts<Parts, split::kTile> p;
+  static constexpr int kTile = Groups * 64;
+  parts::Parts<Parts, kTile> p;
 
   __device__ __forceinline__ void copy(void* dst, int tile, int k, uint64_t* full) const {
     const int at = p.find(tile);
-    ptx::tensor_copy(dst, parts::pick(p.w, at), k, tile * split::kTile, full);
+    ptx::tensor_copy(dst, parts::pick(p.w, at), k, tile * kTile, full);
   }
   __device__ __forceinline__ void put(float4 v, int tile, int row, int quad) const {
-    const int at = p.find(tile), N = parts::pick(p.n, at), n = tile * split::kTile + 4 * quad;
+    const int at = p.find(tile), N = parts::pick(p.n, at), n = tile * kTile + 4 * quad;
     if (n >= N) return;
     parts::put_four<Add>(parts::pick(p.y, at) + int64_t(row) * N + n, parts::biased(v, parts::pick(p.bias, at), n, N), N - n, N % 4 == 0);
   }
@@ -29,22 +30,22 @@ struct Stored {
 #ifndef SPLIT_NO_ENTRIES
 #define MAP const __grid_constant__ ptx::tensor_map
 
-#define ENTRY(NAME, COLS) extern "C" __global__ void __launch_bounds__(split::kThreads, split::kResident<COLS>) NAME
+#define ENTRY(NAME) extern "C" __global__ void __launch_bounds__(split::kThreads, 2) NAME
 
-#define LINEAR(NAME, COLS, BLOCKS, ADD)                                                          \
-  ENTRY(NAME##_##COLS##_##BLOCKS, COLS)                                                          \
-  (const int32_t* __restrict__ count, /* [1] rows of this step */                                \
-   const float* __restrict__ x,       /* [rows, K] */                                            \
-   MAP w,                             /* [N, K] bf16, boxes of 64 × 64 */                        \
-   const float* __restrict__ bias,    /* [N], or null */                                         \
-   float* __restrict__ y,             /* [rows, N] */                                            \
-   int32_t N, int32_t K) {                                                                       \
-    split::multiply<COLS, BLOCKS>(x, Stored<1, ADD>{{{&w}, {bias}, {y}, {N}}}, count, K);        \
+#define LINEAR(NAME, COLS, GROUPS, BLOCKS, ADD)                                                               \
+  ENTRY(NAME##_##COLS##_##BLOCKS)                                                                             \
+  (const int32_t* __restrict__ count, /* [1] rows of this step */                                             \
+   const float* __restrict__ x,       /* [rows, K] */                                                         \
+   MAP w,                             /* [N, K] bf16, boxes of GROUPS·64 × 64 */                              \
+   const float* __restrict__ bias,    /* [N], or null */                                                      \
+   float* __restrict__ y,             /* [rows, N] */                                                         \
+   int32_t N, int32_t K) {                                                                                    \
+    split::multiply<COLS, GROUPS, BLOCKS>(x, Stored<1, GROUPS, ADD>{{{&w}, {bias}, {y}, {N}}}, count, K);     \
   }
 
-#define OF_COLS(COLS, BLOCKS)               \
-  LINEAR(linear_split, COLS, BLOCKS, false) \
-  LINEAR(linear_add_split, COLS, BLOCKS, true)
+#define OF_COLS(COLS, BLOCKS)                  \
+  LINEAR(linear_split, COLS, 1, BLOCKS, false) \
+  LINEAR(linear_add_split, COLS, 1, BLOCKS, true)
 
 #define OF_BLOCKS(BLOCKS) \
   OF_COLS(16, BLOCKS)     \
