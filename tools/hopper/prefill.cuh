@@ -9,6 +9,45 @@
 
 namespace prefill {
 
+// -------------------------------------------------------------------------------------------------------- command line
+
+// Words opens the device and says what of a bench was asked for.
+struct Words {
+  std::vector<std::string> list;
+
+  Words(int argc, char** argv) : list(argv + 1, argv + argc) {
+    OK(cudaSetDevice(0));
+    cudaDeviceProp prop;
+    OK(cudaGetDeviceProperties(&prop, 0));
+    OK(cudaStreamCreate(&rig::stream));
+    rig::sms = prop.multiProcessorCount;
+    printf("%s, %d multiprocessors\n", prop.name, rig::sms);
+  }
+  // has is true of all parts if none was named.
+  bool has(const char* part) const {
+    bool named = false;
+    for (const std::string& w : list) {
+      if (w == part) return true;
+      named |= w.find('=') == std::string::npos;
+    }
+    return !named;
+  }
+  // numbers reads name=1,2,3.
+  std::vector<int> numbers(const std::string& name, std::vector<int> otherwise) const {
+    for (const std::string& w : list) {
+      if (w.rfind(name + "=", 0) != 0) continue;
+      otherwise.clear();
+      for (const char* p = w.c_str() + name.size() + 1; *p; p += strcspn(p, ","), p += *p == ',') otherwise.push_back(atoi(p));
+    }
+    return otherwise;
+  }
+  // close is main's result.
+  int close() const {
+    printf("%d failures\n", rig::failures);
+    return rig::failures != 0;
+  }
+};
+
 // ------------------------------------------------------------------------------------------------------------- values
 
 __global__ void fill_normals(float* p, uint64_t n, uint32_t seed) {  // about normal
@@ -27,21 +66,22 @@ inline float* normals(size_t n, uint32_t seed) {
 
 // --------------------------------------------------------------------------------------------------------- tensor maps
 
-// matrices_map encodes boxes of 1 × box_rows × 64 of n bf16 matrices, each row swizzled as 128 bytes; n = 0 is a single matrix.
+// box_map encodes boxes of a bf16 array of any axes, innermost first: how many, how many bytes apart (of all but the first), how many a
+// box has. A row of 64 is swizzled as 128 bytes.
 template <class Map>
-Map matrices_map(const void* p, uint64_t n, uint64_t rows, uint64_t K, uint32_t box_rows) {
+Map box_map(const void* p, const std::vector<uint64_t>& dims, const std::vector<uint64_t>& strides, const std::vector<uint32_t>& box) {
   static decltype(&cuTensorMapEncodeTiled) encode = nullptr;
   if (!encode) {
     cudaDriverEntryPointQueryResult found;
     OK(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", reinterpret_cast<void**>(&encode), 12000, cudaEnableDefault, &found));
   }
   CUtensorMap m;
-  const cuuint64_t dims[3] = {K, rows, n}, strides[2] = {K * 2, K * 2 * rows};
-  const cuuint32_t box[3] = {64, box_rows, 1}, step[3] = {1, 1, 1};
-  const CUresult r = encode(&m, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, n ? 3 : 2, const_cast<void*>(p), dims, strides, box, step, CU_TENSOR_MAP_INTERLEAVE_NONE,
-                            CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  const cuuint32_t step[5] = {1, 1, 1, 1, 1};
+  const std::vector<cuuint64_t> d(dims.begin(), dims.end()), s(strides.begin(), strides.end());
+  const CUresult r = encode(&m, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, dims.size(), const_cast<void*>(p), d.data(), s.data(), box.data(), step,
+                            CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (r != CUDA_SUCCESS) {
-    printf("FATAL tensor map of %llu × %llu × %llu: %d\n", (unsigned long long)n, (unsigned long long)rows, (unsigned long long)K, int(r));
+    printf("FATAL tensor map of %zu axes, rows of %llu: %d\n", dims.size(), (unsigned long long)dims[0], int(r));
     std::_Exit(2);
   }
   Map out;
@@ -49,9 +89,14 @@ Map matrices_map(const void* p, uint64_t n, uint64_t rows, uint64_t K, uint32_t 
   memcpy(&out, &m, sizeof m);
   return out;
 }
+// matrices_map is that of n matrices with boxes of 1 × box_rows × 64.
+template <class Map>
+Map matrices_map(const void* p, uint64_t n, uint64_t rows, uint64_t K, uint32_t box_rows) {
+  return box_map<Map>(p, {K, rows, n}, {K * 2, K * 2 * rows}, {64, box_rows, 1});
+}
 template <class Map>
 Map matrix_map(const void* p, uint64_t rows, uint64_t K, uint32_t box_rows) {
-  return matrices_map<Map>(p, 0, rows, K, box_rows);
+  return box_map<Map>(p, {K, rows}, {K * 2}, {64, box_rows});
 }
 
 // ---------------------------------------------------------------------------------------------------------- reference

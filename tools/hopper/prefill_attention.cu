@@ -200,17 +200,9 @@ void all_times() {
 }
 
 int main(int argc, char** argv) {
-  OK(cudaSetDevice(0));
-  cudaDeviceProp prop;
-  OK(cudaGetDeviceProperties(&prop, 0));
-  OK(cudaStreamCreate(&rig::stream));
-  rig::sms = prop.multiProcessorCount;
-  bool checks = argc < 2, times = argc < 2, shorts = argc < 2;
-  for (int i = 1; i < argc; i++) checks |= !strcmp(argv[i], "check"), times |= !strcmp(argv[i], "time"), shorts |= !strcmp(argv[i], "short");
-  printf("%s, %d multiprocessors\n", prop.name, rig::sms);
-  if (checks) all_checks();
-  if (times) all_times();
-  if (shorts) short_times();
-  printf("%d failures\n", rig::failures);
-  return rig::failures != 0;
+  const prefill::Words words(argc, argv);
+  if (words.has("check")) all_checks();
+  if (words.has("time")) all_times();
+  if (words.has("short")) short_times();
+  return words.close();
 }

@@ -132,27 +132,19 @@ void time(std::vector<int> chunks) {
 }
 
 int main(int argc, char** argv) {
-  OK(cudaSetDevice(0));
-  cudaDeviceProp prop;
-  OK(cudaGetDeviceProperties(&prop, 0));
-  OK(cudaStreamCreate(&rig::stream));
-  rig::sms = prop.multiProcessorCount;
-  bool checks = argc < 2, times = argc < 2;
-  for (int i = 1; i < argc; i++) checks |= !strcmp(argv[i], "check"), times |= !strcmp(argv[i], "time");
-  printf("%s, %d multiprocessors\n", prop.name, rig::sms);
-  if (checks) {
+  const prefill::Words words(argc, argv);
+  if (words.has("check")) {
     check(16, 32, 128, 128, {300, 1, 64, 65}, 0.1f);
     check(1, 2, 128, 128, {2048}, 0.01f);
     check(2, 2, 64, 40, {63, 130}, 1.0f);
     check(16, 32, 128, 128, {4096, 130}, 0.1f);
     check(2, 4, 128, 128, std::vector<int>(70, 3), 5.0f);
   }
-  if (times) {
+  if (words.has("time")) {
     time({16}), time({32}), time({64}), time({128}), time({512}), time({2048}), time({8192}), time(std::vector<int>(8, 1024));
     std::vector<int> mixed(64, 1);
     mixed.push_back(2048);
     time(mixed);
   }
-  printf("%d failures\n", rig::failures);
-  return rig::failures != 0;
+  return words.close();
 }

@@ -1,34 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Checks and times Hopper's linear kernels and experts of 9 rows and more. Needs a GPU.
+// Checks and times Hopper's linear kernels of 9 rows and more. Needs a GPU.
 //
-//	prefill_linear [check] [time] [few] [experts] [rows=2048,8192]
+//	prefill_linear [check] [time] [few] [rows=2048,8192]
 
-#include "../../kernels/include/epilogue/fast_act.cuh"
-#include "../../kernels/include/mma/bf16.cuh"
-#include "../../kernels/include/mma/narrow.cuh"
-#include "../../kernels/include/mma/parts.cuh"
-#include "../../kernels/include/mma/tiles.cuh"
+#include "linear.cuh"
 #include "prefill.cuh"
-
-namespace k_tiles {
-#include "../../kernels/hopper/common/linear/tiles.cu"
-#undef MAP
-#undef ENTRY
-#undef LINEAR
-#undef LINEAR_GLU
-}  // namespace k_tiles
-namespace k_narrow {
-#include "../../kernels/hopper/common/linear/narrow.cu"
-#undef MAP
-#undef ENTRY
-#undef LINEAR
-#undef LINEAR_N
-#undef LINEAR_GLU
-#undef ALL_OF
-}  // namespace k_narrow
-namespace k_experts {
-#include "../../kernels/hopper/common/experts/tiles.cu"
-}  // namespace k_experts
 
 using rig::Config;
 using Map = ptx::tensor_map;
@@ -219,141 +195,12 @@ void timing(const char* what, char kind, int rows, int K, std::vector<int> N, st
   rig::release();
 }
 
-// ------------------------------------------------------------------------------------------------------------ experts
-
-struct Moe {
-  int rows, all, E, k, H, I;
-  const int32_t *count, *ids;
-  const float *x, *weights;
-  const uint16_t *gate_up, *down;
-  int32_t *first, *place;
-  uint16_t *xs, *h, *d;
-  float* y;
-};
-void moe_sort(const Moe& m) { rig::launch(k_experts::experts_sort, Config{dim3(m.E), 1024}, m.count, m.ids, m.first, m.place, m.E, m.k); }
-void moe_spread(const Moe& m) { rig::launch(k_experts::experts_spread, Config{dim3(m.all), 256}, m.count, m.x, m.place, m.xs, m.H, m.k); }
-template <class M>
-M cube_map(const void* p, uint64_t n, uint64_t rows, uint64_t K) {  // boxes of 1 × 128 × 64
-  return prefill::matrices_map<M>(p, n, rows, K, 128);
-}
-void moe_up(const Moe& m) {
-  rig::launch(k_experts::experts_up_tiles_silu, Config{dim3(rig::sms), 384, 197696}, m.first, prefill::matrix_map<Map>(m.xs, m.all * m.k, m.H, 128),
-              cube_map<Map>(m.gate_up, m.E, 2 * m.I, m.H), m.h, m.E, m.H, m.I, 0.0f);
-}
-void moe_down(const Moe& m) {
-  rig::launch(k_experts::experts_down_tiles, Config{dim3(rig::sms), 384, 197696}, m.first, prefill::matrix_map<Map>(m.h, m.all * m.k, m.I, 128),
-              cube_map<Map>(m.down, m.E, m.H, m.I), m.d, m.E, m.H, m.I);
-}
-void moe_combine(const Moe& m) { rig::launch(k_experts::experts_combine, Config{dim3(m.all), 256}, m.count, m.weights, m.place, m.d, m.y, m.H, m.k); }
-void moe_all(const Moe& m) { moe_sort(m), moe_spread(m), moe_up(m), moe_down(m), moe_combine(m); }
-
-Moe moe(int rows, int all, int E, int k, int H, int I, uint32_t seed) {
-  Moe m{rows, all, E, k, H, I};
-  m.count = rig::upload(std::vector<int32_t>{rows, 1, 1, 0, 0, 0, 0, 0});
-  std::vector<int32_t> ids(size_t(all) * k, 1 << 20);
-  for (int r = 0; r < rows; r++)
-    for (int s = 0; s < k; s++) {
-      uint64_t at = uint64_t(r) * 64 + s;
-      for (;; at += 7919 * 64) {
-        ids[r * k + s] = rig::hash(at, seed) % E;
-        if (std::find(&ids[r * k], &ids[r * k + s], ids[r * k + s]) == &ids[r * k + s]) break;
-      }
-    }
-  m.ids = rig::upload(ids);
-  m.x = prefill::normals(size_t(all) * H, seed + 1), m.weights = prefill::normals(size_t(all) * k, seed + 2);
-  m.gate_up = rig::weights(size_t(E) * 2 * I * H, seed + 3, H > 1024 ? 4 : 3), m.down = rig::weights(size_t(E) * H * I, seed + 4, 4);
-  m.first = rig::device<int32_t>(E + 1), m.place = rig::device<int32_t>(size_t(all) * k);
-  m.xs = rig::device<uint16_t>(size_t(all) * k * H), m.h = rig::device<uint16_t>(size_t(all) * k * I);
-  m.d = rig::device<uint16_t>(size_t(all) * k * H), m.y = rig::device<float>(size_t(all) * H);
-  return m;
-}
-
-__device__ double rounded(double v) {
-  const uint32_t u = __float_as_uint(float(v));
-  return double(__uint_as_float((u + 0x7fff + (u >> 16 & 1)) & 0xffff0000u));
-}
-// moe_reference: h and what experts give round to bf16. Grid: rows; 256 threads, I doubles of shared memory.
-__global__ void moe_reference(Moe m, double* y) {
-  extern __shared__ double h[];
-  const int row = blockIdx.x;
-  for (int n = threadIdx.x; n < m.H; n += 256) y[int64_t(row) * m.H + n] = 0;
-  for (int s = 0; s < m.k; s++) {
-    const int64_t e = m.ids[row * m.k + s];
-    __syncthreads();
-    for (int i = threadIdx.x; i < m.I; i += 256) {
-      double g = 0, u = 0;
-      const uint16_t *wg = m.gate_up + (e * 2 * m.I + i) * m.H, *wu = wg + int64_t(m.I) * m.H;
-      for (int k = 0; k < m.H; k++) {
-        const double x = rounded(m.x[int64_t(row) * m.H + k]);
-        g += x * prefill::wide(wg[k]), u += x * prefill::wide(wu[k]);
-      }
-      h[i] = rounded(g / (1 + exp(-g)) * u);
-    }
-    __syncthreads();
-    for (int n = threadIdx.x; n < m.H; n += 256) {
-      double d = 0;
-      const uint16_t* w = m.down + (e * m.H + n) * m.I;
-      for (int i = 0; i < m.I; i++) d += h[i] * prefill::wide(w[i]);
-      y[int64_t(row) * m.H + n] += double(m.weights[row * m.k + s]) * rounded(d);
-    }
-  }
-}
-void check_moe(int rows, int all, int E, int k, int H, int I) {
-  const Moe m = moe(rows, all, E, k, H, I, 77);
-  double* ref = rig::device<double>(size_t(rows) * H);
-  moe_reference<<<rows, 256, I * 8, rig::stream>>>(m, ref);
-  OK(cudaGetLastError());
-  moe_all(m);
-  OK(cudaStreamSynchronize(rig::stream));
-  char name[128];
-  snprintf(name, sizeof name, "experts rows %d of %d E=%d k=%d H=%d I=%d", rows, all, E, k, H, I);
-  prefill::hold(name, m.y, ref, rows, all, H, 5e-4);
-  rig::release();
-}
-void check_experts() {
-  check_moe(20, 32, 8, 2, 64, 64);
-  check_moe(150, 256, 3, 2, 72, 136);
-  check_moe(9, 16, 200, 5, 264, 96);
-  check_moe(300, 512, 128, 8, 2048, 768);
-  check_moe(300, 512, 256, 8, 2048, 512);
-}
-void time_experts(int rows, int E, int k, int H, int I) {
-  const Moe m[2] = {moe(rows, rows, E, k, H, I, 5), moe(rows, rows, E, k, H, I, 6)};
-  for (const Moe& x : m) moe_all(x);
-  OK(cudaStreamSynchronize(rig::stream));
-  const auto t = [&](void (*f)(const Moe&)) { return rig::time_graph(6, [&](int i) { f(m[i % 2]); }, 7); };
-  const double flop = 6.0 * rows * k * H * I, all = t(moe_all);
-  printf("experts rows %5d E %3d k %d H %d I %d: sort %6.1f spread %6.1f up %7.1f down %7.1f combine %6.1f, all %8.1f us %6.1f TFLOP/s, weights at %6.0f GB/s\n", rows,
-         E, k, H, I, t(moe_sort), t(moe_spread), t(moe_up), t(moe_down), t(moe_combine), all, flop / all * 1e-6,
-         6.0 * std::min(E, rows * k) * H * I / all * 1e-3);
-  fflush(stdout);
-  rig::release();
-}
-
 int main(int argc, char** argv) {
-  OK(cudaSetDevice(0));
-  cudaDeviceProp prop;
-  OK(cudaGetDeviceProperties(&prop, 0));
-  OK(cudaStreamCreate(&rig::stream));
-  rig::sms = prop.multiProcessorCount;
-  bool do_check = argc < 2, do_time = argc < 2, do_few = argc < 2, do_experts = argc < 2;
-  std::vector<int> rows = {2048, 8192};
-  for (int i = 1; i < argc; i++) {
-    const std::string a = argv[i];
-    if (a == "check") do_check = true;
-    if (a == "time") do_time = true;
-    if (a == "few") do_few = true;
-    if (a == "experts") do_experts = true;
-    if (a.rfind("rows=", 0) == 0) {
-      rows.clear();
-      for (const char* p = a.c_str() + 5; *p; p += strcspn(p, ","), p += *p == ',') rows.push_back(atoi(p));
-    }
-  }
-  printf("%s, %d multiprocessors\n", prop.name, rig::sms);
-  if (do_check) checks(), check_experts();
+  const prefill::Words words(argc, argv);
+  if (words.has("check")) checks();
   const std::vector<Way> both = {{0, 1}, {0, 2}};
-  if (do_time) {
-    for (int r : rows) {
+  if (words.has("time")) {
+    for (int r : words.numbers("rows", {2048, 8192})) {
       timing("qkv", 'n', r, 4096, {4096, 1024, 1024}, both);
       timing("no stores", '-', r, 4096, {6144}, both);
       timing("o", 'l', r, 4096, {4096}, both);
@@ -362,9 +209,11 @@ int main(int argc, char** argv) {
       timing("down+add", 'a', r, 14336, {4096}, both);
       timing("qwen qkv", 'n', r, 2048, {4096, 512, 512}, both);
       timing("qwen o+add", 'a', r, 4096, {2048}, both);
+      timing("qwen gate", 'l', r, 2048, {128}, ways(r));
+      timing("qwen3.5 gate", 'n', r, 2048, {256, 1}, ways(r));
     }
   }
-  if (do_few) {
+  if (words.has("few")) {
     for (int r : {16, 32, 64, 128, 256, 512, 1024}) {
       timing("o", 'l', r, 4096, {4096}, ways(r));
       timing("qkv", 'n', r, 4096, {4096, 1024, 1024}, ways(r));
@@ -373,10 +222,5 @@ int main(int argc, char** argv) {
       timing("qwen o+add", 'a', r, 4096, {2048}, ways(r));
     }
   }
-  if (do_experts) {
-    for (int r : {16, 32, 64, 128, 256, 512, 2048, 8192}) time_experts(r, 128, 8, 2048, 768);
-    for (int r : {64, 2048, 8192}) time_experts(r, 256, 8, 2048, 512);
-  }
-  printf("%d failures\n", rig::failures);
-  return rig::failures != 0;
+  return words.close();
 }

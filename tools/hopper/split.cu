@@ -4,29 +4,10 @@
 //
 //	split [check] [time]
 
-#include "../../kernels/include/epilogue/fast_act.cuh"
-#include "../../kernels/include/mma/narrow.cuh"
-#include "../../kernels/include/mma/parts.cuh"
 #include "../../kernels/include/mma/split.cuh"
-#include "../../kernels/include/mma/tiles.cuh"
+#include "linear.cuh"
 #include "prefill.cuh"
 
-namespace k_tiles {
-#include "../../kernels/hopper/common/linear/tiles.cu"
-#undef MAP
-#undef ENTRY
-#undef LINEAR
-#undef LINEAR_GLU
-}  // namespace k_tiles
-namespace k_narrow {
-#include "../../kernels/hopper/common/linear/narrow.cu"
-#undef MAP
-#undef ENTRY
-#undef LINEAR
-#undef LINEAR_N
-#undef LINEAR_GLU
-#undef ALL_OF
-}  // namespace k_narrow
 namespace k_split {
 #define SPLIT_NO_ENTRIES
 #include "../../kernels/hopper/common/linear/split.cu"
@@ -155,15 +136,8 @@ void timing(int rows, int K, int N, bool cold) {
 }
 
 int main(int argc, char** argv) {
-  OK(cudaSetDevice(0));
-  cudaDeviceProp prop;
-  OK(cudaGetDeviceProperties(&prop, 0));
-  OK(cudaStreamCreate(&rig::stream));
-  rig::sms = prop.multiProcessorCount;
-  bool checks = argc < 2, times = argc < 2;
-  for (int i = 1; i < argc; i++) checks |= !strcmp(argv[i], "check"), times |= !strcmp(argv[i], "time");
-  printf("%s, %d multiprocessors\n", prop.name, rig::sms);
-  if (checks) {
+  const prefill::Words words(argc, argv);
+  if (words.has("check")) {
     check(80, 80, 2048, 512);
     check(80, 80, 512, 2048);
     check(9, 16, 2048, 256);
@@ -175,7 +149,7 @@ int main(int argc, char** argv) {
     check(33, 48, 520, 64);
     check(128, 128, 4096, 130);
   }
-  if (times) {
+  if (words.has("time")) {
     timing(80, 2048, 512, false);
     timing(80, 512, 2048, false);
     timing(16, 2048, 256, false);
@@ -189,6 +163,5 @@ int main(int argc, char** argv) {
       timing(r, 4096, 2048, true);
     }
   }
-  printf("%d failures\n", rig::failures);
-  return rig::failures != 0;
+  return words.close();
 }
