@@ -148,14 +148,14 @@ struct Heads {
 };
 inline void attention(const Step& st, int rows, const Heads& h, const float* q, const float* k, const float* v, const float* qn,
                       const float* kn, const float* angles, uint16_t* kp, uint16_t* vp, float* y, float eps, int plus_one, int window = 0) {
-  auto go = [&](auto kernel, int warps, size_t shared) {
-    rig::launch(kernel, rig::Config{dim3(rig::sms), 32 * warps, shared}, st.head, st.positions, st.row_seq, st.cu_rows, st.block_table, st.slots, q, k, v, qn, kn,
+  auto go = [&](auto kernel, size_t shared) {
+    rig::launch(kernel, rig::Config{dim3(rig::sms), 256, shared}, st.head, st.positions, st.row_seq, st.cu_rows, st.block_table, st.slots, q, k, v, qn, kn,
                 angles, kp, vp, y, rows, rows, h.heads, h.kv, h.rot, 16, st.pages, h.gated, window, plus_one, eps, float(1 / std::sqrt(double(h.hd))), 0.0f,
                 scratch(), reinterpret_cast<float2*>(scratch() + size_t(rows) * k_attention::kMost * 8 * h.hd), meet());
   };
-  if (h.hd == 64) go(k_attention::attention_step_bf16_64_half, 8, sizeof(k_attention::Shared<64, 8, 4>));
-  if (h.hd == 128) go(k_attention::attention_step_bf16_128_half, 8, sizeof(k_attention::Shared<128, 8, 3>));
-  if (h.hd == 256) go(k_attention::attention_step_bf16_256_half, 4, sizeof(k_attention::Shared<256, 4, 2>));
+  if (h.hd == 64) go(k_attention::attention_step_bf16_64_half, sizeof(k_attention::Shared<64, 8, 4>));
+  if (h.hd == 128) go(k_attention::attention_step_bf16_128_half, sizeof(k_attention::Shared<128, 8, 3>));
+  if (h.hd == 256) go(k_attention::attention_step_bf16_256_half, sizeof(k_attention::Shared<256, 8, 2>));
 }
 
 struct Delta {

@@ -81,7 +81,7 @@ struct Shared {
   int group, tiles, kinds, most;  // heads of a KV head, tiles of them, tiles of a row; parts that a tile may have
 };
 
-static_assert(sizeof(Shared<64, 8, 4>) == 91504 && sizeof(Shared<128, 8, 3>) == 147312 && sizeof(Shared<256, 4, 2>) == 127088, "manifest: shared");
+static_assert(sizeof(Shared<64, 8, 4>) == 91504 && sizeof(Shared<128, 8, 3>) == 147312 && sizeof(Shared<256, 8, 2>) == 226160, "manifest: shared");
 
 __device__ __forceinline__ float warp_sum(float v) {
 #pragma unroll
@@ -550,7 +550,7 @@ __device__ __forceinline__ void attend(const Args& a) {
 }  // namespace
 
 #define ENTRY(name, HD, W, U, INTERLEAVED)                                                                                           \
-  extern "C" __global__ void __launch_bounds__(32 * W, W == 8 ? 2 : 1) name(                                                          \
+  extern "C" __global__ void __launch_bounds__(32 * W, HD == 256 ? 1 : 2) name(                                                          \
       const int32_t* head, const int32_t* positions, const int32_t* row_seq, const int32_t* cu_rows, const int32_t* block_table,     \
       const int32_t* slots, const float* q, const float* k, const float* v, const float* q_norm, const float* k_norm,                \
       const float* angles, uint16_t* k_pool, uint16_t* v_pool, float* y, int32_t rows, int32_t seqs, int32_t heads, int32_t kv_heads, int32_t rot,               \
@@ -564,7 +564,7 @@ __device__ __forceinline__ void attend(const Args& a) {
 // y = attention of q over the pages and this step's keys, [* sigmoid(gate)]; k and v go into their slots
 ENTRY(attention_step_bf16_64_half, 64, 8, 4, false)
 ENTRY(attention_step_bf16_128_half, 128, 8, 3, false)
-ENTRY(attention_step_bf16_256_half, 256, 4, 2, false)
+ENTRY(attention_step_bf16_256_half, 256, 8, 2, false)
 ENTRY(attention_step_bf16_64_interleaved, 64, 8, 4, true)
 ENTRY(attention_step_bf16_128_interleaved, 128, 8, 3, true)
-ENTRY(attention_step_bf16_256_interleaved, 256, 4, 2, true)
+ENTRY(attention_step_bf16_256_interleaved, 256, 8, 2, true)
