@@ -27,7 +27,6 @@ var fusedPlans = []struct {
 	{"llama", 8, false},
 	{"llama-wide", 300, true},
 	{"llama-tall", 300, true},
-	{"llama-broad", 40, true},
 	{"llama-nvfp4", 8, false},
 	{"qwen3-moe", 40, false},
 	{"qwen3-moe-nvfp4", 40, false},

@@ -47,25 +47,6 @@ __device__ __forceinline__ void cluster_store(float* p, int rank, float v) {
   *p = v;
 }
 
-// cluster_array is what block rank of the cluster has where this one has p, in dynamic shared memory.
-template <int C>
-struct cluster_array {
-#ifdef METRALE_HOST
-  float* at;
-  cluster_array(float* p, int rank) : at(C > 1 ? static_cast<float*>(cudahost::cudahost_cluster_place(p, rank)) : p) {}
-  void set(int i, float v) const { at[i] = v; }
-#else
-  uint32_t at;
-  __device__ __forceinline__ cluster_array(float* p, int rank) : at(C > 1 ? cluster_address(p, rank) : shared_address(p)) {}
-  __device__ __forceinline__ void set(int i, float v) const {
-    if (C > 1)
-      asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(at + 4 * i), "f"(v) : "memory");
-    else
-      asm volatile("st.shared.f32 [%0], %1;" ::"r"(at + 4 * i), "f"(v) : "memory");
-  }
-#endif
-};
-
 // cluster_load reads what block rank of the cluster has where this one has p, in dynamic shared memory.
 template <int C>
 __device__ __forceinline__ float4 cluster_load(const float4* p, int rank) {

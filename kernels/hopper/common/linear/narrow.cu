@@ -5,8 +5,6 @@
 // x comes rounded to bf16 (round_rows of linear/tiles). Algorithm, order of sums, grid: mma/narrow.cuh. K must divide by 8, N may be
 // any.
 
-#include <type_traits>
-
 #include "../../../include/epilogue/fast_act.cuh"
 #include "../../../include/mma/narrow.cuh"
 #include "../../../include/mma/parts.cuh"
@@ -31,11 +29,11 @@ struct Stored {
   }
 };
 
-// Gated writes y = act(x wgᵀ) * (x wuᵀ), as float32 or rounded to bf16: a tile is 64 rows of wg and 64 of wu.
-template <class Glu, class Y = float>
+// Gated writes y = act(x wgᵀ) * (x wuᵀ): a tile is 64 rows of wg and 64 of wu.
+template <class Glu>
 struct Gated {
   const ptx::tensor_map *wg, *wu;  // [N, K]
-  Y* y;                            // [rows, N]; N divides by 8 where it is rounded
+  float* y;                        // [rows, N]
   int N;
   float limit;
 
@@ -50,11 +48,7 @@ struct Gated {
     if (lane >= kHalf / 4 || n >= N) return;
     const float4 g = sum(lane), u = sum(lane + kHalf / 4);
     const float4 v = {Glu::of(g.x, u.x, limit), Glu::of(g.y, u.y, limit), Glu::of(g.z, u.z, limit), Glu::of(g.w, u.w, limit)};
-    Y* to = y + int64_t(row) * N + n;
-    if constexpr (std::is_same<Y, float>::value)
-      parts::put_four<false>(to, v, N - n, N % 4 == 0);
-    else
-      *reinterpret_cast<uint2*>(to) = {ptx::pack_bf16(v.x, v.y), ptx::pack_bf16(v.z, v.w)};
+    parts::put_four<false>(y + int64_t(row) * N + n, v, N - n, N % 4 == 0);
   }
 };
 
@@ -85,28 +79,24 @@ struct Gated {
     narrow::multiply<COLS>(x, out, count, K);                                                                                  \
   }
 
-#define LINEAR_GLU(NAME, COLS, ACT, Y)                                                                   \
+#define LINEAR_GLU(NAME, COLS, ACT)                                                                      \
   ENTRY(NAME##_##ACT##_##COLS)                                                                           \
   (const int32_t* __restrict__ count, /* [1] rows of this step */                                        \
    MAP x,                             /* [rows, K] bf16, boxes of COLS × 64 */                           \
    MAP wg, MAP wu,                    /* [N, K] bf16, boxes of 64 × 64 */                                \
-   Y* __restrict__ y,                 /* [rows, N] */                                                    \
+   float* __restrict__ y,             /* [rows, N] */                                                    \
    int32_t N, int32_t K, float limit) {                                                                  \
-    narrow::multiply<COLS>(x, Gated<fast_glu::ACT, Y>{&wg, &wu, y, N, limit}, count, K);                    \
+    narrow::multiply<COLS>(x, Gated<fast_glu::ACT>{&wg, &wu, y, N, limit}, count, K);                    \
   }
 
-#define GLU_OF(COLS, ACT)                          \
-  LINEAR_GLU(linear_glu_narrow, COLS, ACT, float)  \
-  LINEAR_GLU(linear_glu_narrow_rounded, COLS, ACT, uint16_t)
-
-#define ALL_OF(COLS)                     \
-  LINEAR(linear_narrow, COLS, false)     \
-  LINEAR(linear_add_narrow, COLS, true)  \
-  LINEAR_N(linear_n_narrow, COLS)        \
-  GLU_OF(COLS, silu)                     \
-  GLU_OF(COLS, gelu_tanh)                \
-  GLU_OF(COLS, silu_then_limit)          \
-  GLU_OF(COLS, swiglu_oai)
+#define ALL_OF(COLS)                                    \
+  LINEAR(linear_narrow, COLS, false)                    \
+  LINEAR(linear_add_narrow, COLS, true)                 \
+  LINEAR_N(linear_n_narrow, COLS)                       \
+  LINEAR_GLU(linear_glu_narrow, COLS, silu)             \
+  LINEAR_GLU(linear_glu_narrow, COLS, gelu_tanh)        \
+  LINEAR_GLU(linear_glu_narrow, COLS, silu_then_limit)  \
+  LINEAR_GLU(linear_glu_narrow, COLS, swiglu_oai)
 
 ALL_OF(16)
 ALL_OF(32)
