@@ -2,6 +2,7 @@
 // What state space scans by chunks of 64 rows share: where chunks lie, gates, C and B on their way.
 #pragma once
 
+#include "chunks.cuh"
 #include "copy/vector.cuh"
 #include "epilogue/act.cuh"
 #include "reduce/warp.cuh"
@@ -22,17 +23,6 @@ struct Dims {
 struct Gates {
   float high[kRows], low[kRows], t[kRows];  // G = high + low
 };
-
-// A sequence has places from cu_rows[i]/64 + i on, which are enough for its chunks.
-__device__ __forceinline__ int sequence_at(int place, const int32_t* cu_rows, int seqs) {
-  int low = 0, high = seqs - 1;
-  while (low < high) {
-    const int mid = (low + high + 1) / 2;
-    if (cu_rows[mid] / kRows + mid <= place) low = mid;
-    else high = mid - 1;
-  }
-  return low;
-}
 
 // Part is a thread's share of 64 rows and 64 values of state_dim of C and of B, on its way.
 struct Part {

@@ -28,15 +28,7 @@
 #include <thread>
 #include <vector>
 
-#define OK(call)                                                                          \
-  do {                                                                                    \
-    cudaError_t e_ = (call);                                                              \
-    if (e_ != cudaSuccess) {                                                              \
-      printf("FATAL %s:%d: %s: %s\n", __FILE__, __LINE__, #call, cudaGetErrorString(e_)); \
-      fflush(stdout);                                                                     \
-      std::_Exit(2);                                                                      \
-    }                                                                                     \
-  } while (0)
+#include "fatal.cuh"
 
 namespace {
 

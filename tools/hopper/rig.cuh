@@ -17,15 +17,7 @@
 
 #include <cuda_runtime.h>
 
-#define OK(call)                                                                            \
-  do {                                                                                      \
-    cudaError_t e_ = (call);                                                                \
-    if (e_ != cudaSuccess) {                                                                \
-      printf("FATAL %s:%d: %s: %s\n", __FILE__, __LINE__, #call, cudaGetErrorString(e_));   \
-      fflush(stdout);                                                                       \
-      std::_Exit(2);                                                                             \
-    }                                                                                       \
-  } while (0)
+#include "fatal.cuh"
 
 namespace rig {
 

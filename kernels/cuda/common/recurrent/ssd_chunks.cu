@@ -37,7 +37,7 @@ extern "C" __global__ void __launch_bounds__(256, 2) ssd_chunks(const int32_t* _
                int32_t heads, int32_t groups, int32_t head_dim, int32_t state_dim) {
   begin();
   const Dims a = {heads, groups, head_dim, state_dim};
-  const int group = blockIdx.x, place = blockIdx.y, seq = sequence_at(place, cu_rows, *seqs);
+  const int group = blockIdx.x, place = blockIdx.y, seq = chunks::sequence_at<kRows>(place, cu_rows, *seqs);
   const int first = (place - cu_rows[seq] / kRows - seq) * kRows, from = cu_rows[seq] + first, rows = min(kRows, cu_rows[seq + 1] - from);
   if (rows <= 0) return;
   __shared__ float c[kRows][kWidePart], b[kRows][kWidePart];

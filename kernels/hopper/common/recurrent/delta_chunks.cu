@@ -19,6 +19,7 @@
 // from the one launch to the other lies in memory as the products want it in shared memory: bf16 [64 rows][64] by rows of 128 bytes, 16
 // bytes each at (chunk ^ row % 8). k_dim and v_dim at most 128 and multiples of 4; what they lack of 64 or 128 is zero.
 
+#include "../../../include/chunks.cuh"
 #include "../../../include/copy/vector.cuh"
 #include "../../../include/epilogue/act.cuh"
 #include "../../../include/mma/bf16.cuh"
@@ -82,17 +83,6 @@ struct Raw {
 struct Gates {
   const float *g, *beta;
 };
-
-// Whole sequences have places from cu_rows[i]/64 + i on, which are enough for their chunks.
-__device__ __forceinline__ int sequence_at(int place, const int32_t* cu_rows, int seqs) {
-  int low = 0, high = seqs - 1;
-  while (low < high) {
-    const int mid = (low + high + 1) / 2;
-    if (cu_rows[mid] / kRows + mid <= place) low = mid;
-    else high = mid - 1;
-  }
-  return low;
-}
 
 // What is handed over, for each place.
 struct Chunks {
@@ -238,7 +228,7 @@ __device__ __forceinline__ void solve(const int32_t* seqs, int few, const Rows& 
   Solve& s = *reinterpret_cast<Solve*>(raw);
   begin();
   const int kh = blockIdx.x, place_of = blockIdx.y, tid = threadIdx.x, warp = tid / 32, lane = tid % 32, share = d.v_heads / d.k_heads;
-  const int seq = sequence_at(place_of, cu_rows, *seqs), from = cu_rows[seq], row = from + (place_of - from / kRows - seq) * kRows;
+  const int seq = chunks::sequence_at<kRows>(place_of, cu_rows, *seqs), from = cu_rows[seq], row = from + (place_of - from / kRows - seq) * kRows;
   const int n = min(kRows, cu_rows[seq + 1] - row);
   if (n <= 0 || cu_rows[seq + 1] - from <= few) return;
 
