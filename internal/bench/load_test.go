@@ -83,18 +83,18 @@ func TestWriteCheckpoint(t *testing.T) {
 	}
 }
 
-// TestStopwatch: the total is from open to the first token.
+// TestStopwatch: the total is from the opening's end to the first token.
 func TestStopwatch(t *testing.T) {
 	s := subject(t, "llama")
 	var w bench.Stopwatch
-	for _, phase := range []string{"device", "open", "load"} {
+	for _, phase := range []string{bench.Opening, "plan", "load"} {
 		w.Begin(phase)
 	}
 	if err := w.Steps(s.Model, 2); err != nil {
 		t.Fatal(err)
 	}
 	c := w.Report("d", 1e9, 2, 4)
-	if len(c.Phases) != 6 || !near(c.Total, c.Phases[1].Seconds+c.Phases[2].Seconds+c.Phases[3].Seconds) || !near(c.Load, 1/c.Phases[2].Seconds) || !near(c.Share, c.Load/4) {
+	if len(c.Phases) != 6 || !near(c.Total, c.Phases[1].Seconds+c.Phases[2].Seconds+c.Phases[3].Seconds) || !near(c.Start, c.Total+c.Phases[0].Seconds) || !near(c.Load, 1/c.Phases[2].Seconds) || !near(c.Share, c.Load/4) {
 		t.Errorf("%+v", c)
 	}
 	var out strings.Builder

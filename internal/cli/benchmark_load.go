@@ -33,7 +33,7 @@ func newLoadVerb(env environment) *cobra.Command {
 	var f loadFlags
 	cmd := &cobra.Command{
 		Use: "load FOLDER", Short: "Measure a cold start: a checkpoint from the page cache to the first token", Args: cobra.ExactArgs(1),
-		Long: `Measure a cold start, phase by phase: the device is opened, then the checkpoint, whose files have been read into the page cache;
+		Long: `Measure a cold start, phase by phase: the device is opened and, beside it, the checkpoint, whose files have been read into the page cache;
 plans are made, memory is taken, weights are loaded, launches are bound, a prompt runs to its first token. Loading is compared with
 copies from pinned memory to the device in the same run.
 
@@ -95,8 +95,15 @@ func (f *loadFlags) run(ctx context.Context, folder string, log io.Writer) (*ben
 	}
 	debug.SetGCPercent(gcPercent)
 	var w bench.Stopwatch
-	w.Begin("device")
-	dev, err := f.open(log)
+	w.Begin(bench.Opening)
+	var c *checkpoint
+	dev, err := f.openBeside(ctx, log, func(context.Context) (err error) {
+		c, err = openCheckpoint(folder)
+		return err
+	})
+	if c != nil {
+		defer c.store.Close()
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -106,16 +113,10 @@ func (f *loadFlags) run(ctx context.Context, folder string, log io.Writer) (*ben
 	if err != nil {
 		return nil, err
 	}
-	w.Begin("open")
-	c, err := openCheckpoint(folder)
-	if err != nil {
-		return nil, err
-	}
-	defer c.store.Close()
+	w.Begin("plan")
 	if err := c.target(dev, &f.deviceFlags, log, folder); err != nil {
 		return nil, err
 	}
-	w.Begin("plan")
 	rows, size := int64(f.rows), c.pageSize(dev.Info().Class)
 	if rows == 0 {
 		rows = gpuPrefill

@@ -3,6 +3,8 @@
 package cli
 
 import (
+	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"io/fs"
@@ -86,6 +88,30 @@ func (f *deviceFlags) open(log io.Writer) (gpu.Device, error) {
 		fmt.Fprintf(log, "met: computing on the CPU: %v\n", err)
 	}
 	return cpu.Open(cpu.Options{Threads: f.threads, Path: f.cpuPath})
+}
+
+// openBeside opens the device while read runs, since either may take longer. The device's error comes first, and ends read.
+func (f *deviceFlags) openBeside(ctx context.Context, log io.Writer, read func(context.Context) error) (gpu.Device, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var wg sync.WaitGroup
+	var unread error
+	wg.Go(func() { unread = read(ctx) })
+	var note bytes.Buffer // log is read's until it ends
+	dev, err := f.open(&note)
+	if err != nil {
+		cancel()
+	}
+	wg.Wait()
+	_, _ = note.WriteTo(log)
+	switch {
+	case err != nil:
+		return nil, err
+	case unread != nil:
+		dev.Close()
+		return nil, unread
+	}
+	return dev, nil
 }
 
 // openCUDA opens a CUDA device with the class that is made for it.

@@ -192,17 +192,6 @@ func (s *serving) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	dev, err := s.flags.open(s.log)
-	if err != nil {
-		return err
-	}
-	defer dev.Close()
-	if s.wrap != nil {
-		dev = s.wrap(dev)
-	}
-	if dev.Info().Class != "cpu" && !s.flags.prefillGiven {
-		s.flags.maxPrefill = gpuPrefill
-	}
 	level := slog.LevelWarn
 	if s.flags.verbose {
 		level = slog.LevelDebug
@@ -216,12 +205,13 @@ func (s *serving) run(ctx context.Context) error {
 	ended := make(chan error, 1)
 	go func() { ended <- srv.Serve(listener) }()
 
-	m, err := s.load(ctx, dev)
+	m, dev, err := s.load(ctx)
 	if err != nil {
 		srv.Shutdown(context.Background())
 		<-ended
 		return err
 	}
+	defer dev.Close()
 	srv.Ready(m)
 	s.ready("http://" + listener.Addr().String())
 

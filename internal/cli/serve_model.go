@@ -34,11 +34,16 @@ const reserve = 512 << 20
 // gcPercent keeps the garbage of parsing a checkpoint, and of serving, small beside the weights; a step makes none.
 const gcPercent = 40
 
-// load brings the model onto the device and starts its engine.
-func (s *serving) load(ctx context.Context, dev gpu.Device) (*server.Model, error) {
-	debug.SetGCPercent(gcPercent)
-	bars := newProgress(s.log)
-	defer bars.close()
+// source is what a model's files say, before a device is asked for anything.
+type source struct {
+	*checkpoint
+	tokenizer *tokenizer.Tokenizer
+	template  server.Template
+	images    *server.Images // nil: takes none
+}
+
+// read finds the model's files, downloading what is missing, and understands them.
+func (s *serving) read(ctx context.Context, bars *progress) (_ *source, err error) {
 	path, err := s.resolve(ctx, bars)
 	if err != nil {
 		return nil, err
@@ -47,39 +52,76 @@ func (s *serving) load(ctx context.Context, dev gpu.Device) (*server.Model, erro
 	if err != nil {
 		return nil, err
 	}
-	defer c.store.Close()
-	tok, err := c.tokenizer()
+	defer func() {
+		if err != nil {
+			c.store.Close()
+		}
+	}()
+	src := &source{checkpoint: c}
+	if src.tokenizer, err = c.readTokenizer(); err != nil {
+		return nil, err
+	}
+	if src.template, err = c.readTemplate(src.tokenizer); err != nil {
+		return nil, err
+	}
+	src.images, err = c.see(src.tokenizer, src.template, &s.flags, s.log)
+	return src, err
+}
+
+// load brings the model onto its device and starts its engine. Files are read while the device opens.
+func (s *serving) load(ctx context.Context) (_ *server.Model, _ gpu.Device, err error) {
+	debug.SetGCPercent(gcPercent)
+	bars := newProgress(s.log)
+	defer bars.close()
+	var src *source
+	dev, err := s.flags.openBeside(ctx, s.log, func(ctx context.Context) (err error) {
+		src, err = s.read(ctx, bars)
+		return err
+	})
+	if src != nil {
+		defer src.store.Close()
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	defer func() {
+		if err != nil {
+			dev.Close()
+		}
+	}()
+	if s.wrap != nil {
+		dev = s.wrap(dev)
+	}
+	m, err := s.place(ctx, src, dev, bars)
+	return m, dev, err
+}
+
+// place loads what was read onto the device.
+func (s *serving) place(ctx context.Context, src *source, dev gpu.Device, bars *progress) (*server.Model, error) {
+	f := &s.flags
+	if dev.Info().Class != "cpu" && !f.prefillGiven {
+		f.maxPrefill = gpuPrefill
+	}
+	if err := src.target(dev, &f.deviceFlags, s.log, s.model, s.name()); err != nil {
+		return nil, err
+	}
+	defaults, err := src.defaults(f.samplingPreset)
 	if err != nil {
 		return nil, err
 	}
-	template, err := c.template(tok)
+	o, err := s.fit(src, dev)
 	if err != nil {
 		return nil, err
 	}
-	images, err := c.see(tok, template, &s.flags, s.log)
-	if err != nil {
-		return nil, err
-	}
-	if err := c.target(dev, &s.flags.deviceFlags, s.log, s.model, s.name()); err != nil {
-		return nil, err
-	}
-	defaults, err := c.defaults(s.flags.samplingPreset)
-	if err != nil {
-		return nil, err
-	}
-	o, err := s.fit(c, dev, images, tok.VocabSize())
-	if err != nil {
-		return nil, err
-	}
-	c.files = nil // a vocabulary's worth of strings
+	src.files = nil // a vocabulary's worth of strings
 	debug.FreeOSMemory()
 	o.progress = bars.loading
-	m, err := c.load(ctx, o)
+	m, err := src.load(ctx, o)
 	if err != nil {
 		return nil, err
 	}
 	debug.FreeOSMemory() // what loading left
-	f := &s.flags
+	tok := src.tokenizer
 	vocab := min(m.Limits().Vocab, tok.VocabSize())
 	e, err := engine.New(m, engine.Options{MaxBatch: f.maxBatch, Sync: f.router == "sync", MaxQueue: f.maxNumSeqs, MaxPrefillTokens: f.maxPrefill,
 		MaxContext: int(o.limits.Pages * o.limits.PageSize), Vocab: vocab})
@@ -88,7 +130,7 @@ func (s *serving) load(ctx context.Context, dev gpu.Device) (*server.Model, erro
 		return nil, err
 	}
 	return &server.Model{
-		Name: s.name(), Created: time.Now(), Engine: e, Tokenizer: tok, Template: template, Images: images, EOS: endTokens(&c.config.Generation, tok), Vocab: vocab,
+		Name: s.name(), Created: time.Now(), Engine: e, Tokenizer: tok, Template: src.template, Images: src.images, EOS: endTokens(&src.config.Generation, tok), Vocab: vocab,
 		Defaults: defaults, PageSize: int(o.limits.PageSize), MaxSequences: f.maxBatch + f.maxNumSeqs, Fingerprint: "met-" + m.plan.Digest()[:12],
 	}, nil
 }
@@ -128,8 +170,8 @@ func (s *serving) name() string {
 }
 
 // fit chooses the sizes of steps and of the KV pool: every place of the batch gets the whole context if memory allows, else
-// the pool takes the memory that may be claimed, and what does not fit waits. Tokens are below vocab.
-func (s *serving) fit(c *checkpoint, dev gpu.Device, images *server.Images, vocab int) (modelOptions, error) {
+// the pool takes the memory that may be claimed, and what does not fit waits.
+func (s *serving) fit(c *source, dev gpu.Device) (modelOptions, error) {
 	f := &s.flags
 	kv, ok := tensor.None, true
 	if f.kvDType != "" {
@@ -150,8 +192,8 @@ func (s *serving) fit(c *checkpoint, dev gpu.Device, images *server.Images, voca
 	rows := int64(max(f.maxPrefill, f.maxBatch))
 	o := modelOptions{device: dev, compute: f.compute, kv: kv, noFusion: f.noFusion, eager: f.eager, slots: f.maxBatch,
 		limits: plan.Limits{Rows: rows, Seqs: int64(f.maxBatch), Outs: min(rows, int64(max(f.maxBatch, 16))), PageSize: size, Pages: (length + size - 1) / size}}
-	if images != nil {
-		o.parts = map[string]plan.Limits{exec.Vision: towerLimits(images.Processor, size)}
+	if c.images != nil {
+		o.parts = map[string]plan.Limits{exec.Vision: towerLimits(c.images.Processor, size)}
 	}
 	p, err := c.lower(o, rows)
 	if err != nil {
@@ -163,7 +205,7 @@ func (s *serving) fit(c *checkpoint, dev gpu.Device, images *server.Images, voca
 	}
 	logits := p.Buffers[p.Logits].Axes
 	width := int(logits[len(logits)-1].Size)
-	if o.sampling = c.sampling(dev, min(vocab, width), f.maxBatch); o.sampling != nil {
+	if o.sampling = c.sampling(dev, min(c.tokenizer.VocabSize(), width), f.maxBatch); o.sampling != nil {
 		work += exec.SamplingBytes(*o.sampling, p.Limits, width)
 	}
 	page, slot := stateBytes(p)
@@ -201,8 +243,8 @@ func stateBytes(p *plan.Plan) (page, slot int64) {
 	return page, slot
 }
 
-// tokenizer is the checkpoint's.
-func (c *checkpoint) tokenizer() (*tokenizer.Tokenizer, error) {
+// readTokenizer is the checkpoint's.
+func (c *checkpoint) readTokenizer() (*tokenizer.Tokenizer, error) {
 	if c.files.GGUF != nil {
 		return tokenizer.FromGGUF(vocabulary{c.files.GGUF})
 	}

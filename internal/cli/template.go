@@ -14,8 +14,8 @@ import (
 	"github.com/metrale/metrale/internal/tokenizer"
 )
 
-// template compiles the checkpoint's chat templates; nil when it has none.
-func (c *checkpoint) template(tok *tokenizer.Tokenizer) (server.Template, error) {
+// readTemplate compiles the checkpoint's chat templates; nil when it has none.
+func (c *checkpoint) readTemplate(tok *tokenizer.Tokenizer) (server.Template, error) {
 	config := tok.Config()
 	sources, err := templateSources(config, c.files.Side)
 	if err != nil || len(sources) == 0 {
