@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/spf13/pflag"
 
@@ -28,9 +29,10 @@ type deviceFlags struct {
 	device, cpuPath string
 	threads         int
 	eager, blocking bool
-	library         string // CUDA's driver
-	modules         string // folder of compiled modules instead of those in the binary
-	kernelTarget    string // pins what checkpoint.target resolves
+	timeout         time.Duration // of waits for a GPU
+	library         string        // CUDA's driver
+	modules         string        // folder of compiled modules instead of those in the binary
+	kernelTarget    string        // pins what checkpoint.target resolves
 }
 
 // add declares the flags; device is the default.
@@ -40,6 +42,7 @@ func (f *deviceFlags) add(fs *pflag.FlagSet, env environment, device string) {
 	fs.StringVar(&f.cpuPath, "cpu-path", env.cpuPath, "SIMD path: avx512, avx2 or go (default: the best of this processor)")
 	fs.StringVar(&f.kernelTarget, "kernel-target", "", "kernels to use, as met kernels list names them (default: those made for the model)")
 	fs.BoolVar(&f.eager, "eager", false, "start kernels one by one instead of replaying recorded steps")
+	fs.DurationVar(&f.timeout, "device-timeout", 2*time.Minute, "how long a GPU may work on a step before it counts as lost; 0: for ever")
 	fs.BoolVar(&f.blocking, "blocking", false, "wait after every kernel, so that a fault names the one that made it")
 	fs.StringVar(&f.library, "cuda-library", "", "driver library to open instead of "+cuda.DefaultLibrary)
 	fs.StringVar(&f.modules, "cuda-modules", "", "folder of compiled modules to use instead of those in the binary")
@@ -52,6 +55,9 @@ func (f *deviceFlags) add(fs *pflag.FlagSet, env environment, device string) {
 func (f *deviceFlags) check() error {
 	if f.threads < 0 {
 		return diag.Errorf(diag.Invalid, "--threads %d: must not be negative", f.threads).For("threads")
+	}
+	if f.timeout < 0 {
+		return diag.Errorf(diag.Invalid, "--device-timeout %v: must not be negative", f.timeout).For("device-timeout")
 	}
 	_, _, err := f.parse()
 	return err
@@ -134,7 +140,7 @@ func (f *deviceFlags) openCUDA(ordinal int) (gpu.Device, error) {
 	if err != nil {
 		return nil, err
 	}
-	return cuda.Open(cuda.Options{Ordinal: ordinal, Class: class, Modules: modules, Library: f.library, Blocking: f.blocking})
+	return cuda.Open(cuda.Options{Ordinal: ordinal, Class: class, Modules: modules, Library: f.library, Timeout: f.timeout, Blocking: f.blocking})
 }
 
 // target finds the class of a device and its compiled modules.

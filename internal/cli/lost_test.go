@@ -18,8 +18,23 @@ import (
 	"github.com/metrale/metrale/internal/gpu/record"
 )
 
-// TestALostDeviceEndsTheServer: the request that meets the loss is answered with it, and serving ends with its exit status.
+// TestALostDeviceEndsTheServer: the request that meets the loss is answered with it, and serving ends with its exit status; also when
+// it is in waiting for a step that the loss shows.
 func TestALostDeviceEndsTheServer(t *testing.T) {
+	for _, c := range []struct {
+		at  record.Op
+		n   int
+		err error
+	}{
+		{record.Launch, 3, diag.Errorf(diag.DeviceLost, "the device fell off the bus")},
+		{record.Sync, 2, diag.Errorf(diag.DeviceLost, "the device is not done after 2m0s")},
+	} {
+		t.Run(c.at.String(), func(t *testing.T) { loseDevice(t, c.at, c.n, c.err) })
+	}
+}
+
+// loseDevice serves on a device whose n-th call of that kind loses it.
+func loseDevice(t *testing.T, at record.Op, n int, fault error) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "config.json"), []byte(llamaConfig), 0o644); err != nil {
 		t.Fatal(err)
@@ -33,7 +48,7 @@ func TestALostDeviceEndsTheServer(t *testing.T) {
 	url := make(chan string, 1)
 	s := &serving{flags: f, model: dir, log: &bytes.Buffer{}, ready: func(u string) { url <- u },
 		wrap: func(d gpu.Device) gpu.Device {
-			return record.Fail(d, record.Launch, 3, diag.Errorf(diag.DeviceLost, "the device fell off the bus"))
+			return record.Fail(d, at, n, fault)
 		}}
 	ended := make(chan error, 1)
 	go func() { ended <- s.run(t.Context()) }()

@@ -268,6 +268,16 @@ func TestAFailedLaunchNamesItsPlace(t *testing.T) {
 	}
 }
 
+func TestAStepThatDoesNotEndIsNamed(t *testing.T) {
+	m, err := Load(context.Background(), tinyOptions(t, record.Fail(record.New("cpu"), record.Sync, 1, diag.Errorf(diag.DeviceLost, "gone"))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.Run(goodStep()); !diag.Is(err, diag.DeviceLost) || err.Error() != "a step of tiny of 8 rows: gone" {
+		t.Errorf("%v", err)
+	}
+}
+
 func TestRunAllocatesNothing(t *testing.T) {
 	m, err := Load(context.Background(), tinyOptions(t, quiet{record.New("cpu")}))
 	if err != nil {

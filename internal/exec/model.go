@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/metrale/metrale/internal/diag"
@@ -208,9 +209,19 @@ func (m *Model) Run(s *Step) ([][]float32, error) {
 	}
 	m.submitted = time.Since(began)
 	if err := m.stream.Sync(); err != nil {
-		return nil, err
+		return nil, b.failed(err)
 	}
 	return m.results(b, n)
+}
+
+// failed says which step it was that the device did not end.
+func (b *bucket) failed(err error) error {
+	return diag.Errorf(diag.CodeOf(err), "a step of %s: %w", b.name(), err)
+}
+
+// name is that of the bucket's steps.
+func (b *bucket) name() string {
+	return strings.TrimSpace(b.plan.Circuit+" "+b.plan.Part) + fmt.Sprintf(" of %d rows", b.plan.Limits.Rows)
 }
 
 // prepare checks a step and puts it on the device with its rows of the sampler, for the bucket that it gives.
@@ -237,7 +248,7 @@ func (m *Model) prepare(s *Step, draws []drawRow) (*bucket, error) {
 func (m *Model) launch(b *bucket, v variant) error {
 	r := &b.graphs[v]
 	if m.graphs != nil && r.ran && r.graph == nil {
-		g, err := m.graphs.Graph(fmt.Sprintf("%s%s of %d rows%v", b.plan.Circuit, b.plan.Part, b.plan.Limits.Rows, v), b.all(v))
+		g, err := m.graphs.Graph(b.name()+v.String(), b.all(v))
 		if err != nil {
 			return err
 		}

@@ -74,6 +74,7 @@ type seat struct{ biases, bans int32 }
 
 // flight is a step that was started and is not finished.
 type flight struct {
+	of           *bucket
 	done         gpu.Mark
 	masks        gpu.Pinned
 	results      gpu.Pinned
@@ -451,6 +452,7 @@ func (m *Model) Start(s *Step) error {
 	if err := p.results(); err != nil {
 		return err
 	}
+	p.flights[p.started%2].of = b
 	p.started++
 	m.submitted = time.Since(began)
 	return nil
@@ -465,7 +467,7 @@ func (m *Model) Finish(out []Drawn) ([]Drawn, error) {
 	f := &p.flights[p.ended%2]
 	p.ended++
 	if err := f.done.Wait(); err != nil {
-		return out, err
+		return out, f.of.failed(err)
 	}
 	return f.read(out), nil
 }

@@ -89,7 +89,7 @@ func (b *buffer) copy(off int64, host []byte, up bool) error {
 			r = d.drv.do(cuMemcpyDtoHAsync, p.addr, b.ptr+uintptr(off), uintptr(n), d.stream)
 		}
 		if r == success {
-			r = d.drv.do(cuStreamSynchronize, d.stream)
+			r = d.awaitStream(d.stream)
 		}
 		if err := d.check(r, fmt.Sprintf("copying %d bytes at %d of %s", n, off, b.name)); err != nil {
 			return err
@@ -120,10 +120,9 @@ func (b *buffer) Free() {
 	d := b.dev
 	d.enter()
 	defer d.leave()
-	if b.ptr == 0 || d.context == 0 {
+	if b.ptr == 0 || !d.idle(d.stream) {
 		return
 	}
-	d.drv.do(cuStreamSynchronize, d.stream)
 	d.drv.do(cuMemFree, b.ptr)
 	b.ptr = 0
 	delete(d.buffers, b)
@@ -223,10 +222,9 @@ func (p *pinned) Free() {
 	d := p.dev
 	d.enter()
 	defer d.leave()
-	if p.addr == 0 || d.context == 0 {
+	if p.addr == 0 || !d.idle(d.stream) {
 		return
 	}
-	d.drv.do(cuStreamSynchronize, d.stream)
 	p.release()
 }
 

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"runtime"
 	"sync"
+	"time"
 	"unsafe"
 
 	"github.com/metrale/metrale/internal/diag"
@@ -18,9 +19,10 @@ import (
 type Options struct {
 	Ordinal  int
 	Class    *kernel.Class
-	Modules  fs.FS  // compiled modules of the class: "<family>.<file>.cubin"
-	Library  string // the driver; "" is DefaultLibrary
-	Blocking bool   // wait after every launch, so that a fault names the launch that made it
+	Modules  fs.FS         // compiled modules of the class: "<family>.<file>.cubin"
+	Library  string        // the driver; "" is DefaultLibrary
+	Timeout  time.Duration // most that a wait for the device takes, then it counts as lost; 0: for ever
+	Blocking bool          // wait after every launch, so that a fault names the launch that made it
 }
 
 // Device is an NVIDIA device.
@@ -41,10 +43,13 @@ type Device struct {
 	newest  string  // the newest launch or graph, for errors that the driver tells later
 	given   string  // its arguments; a graph has none
 	plain   bool    // the next launch waits for what stands before it in the stream, whatever its manifest says
+	queued  int64   // launches so far
+	ended   int64   // of those, how many are known to have run
 
-	mu   sync.Mutex
-	dead error       // the latched loss
-	args [16]uintptr // of the call in progress, under mu
+	mu    sync.Mutex
+	dead  error       // the latched loss
+	hangs bool        // a wait ran into its limit: the device may still use its memory, and calls may not come back
+	args  [16]uintptr // of the call in progress, under mu
 }
 
 var (
@@ -138,6 +143,10 @@ func (d *Device) check(r result, what string) error {
 		return d.dead
 	}
 	err := d.drv.failed(r, what)
+	if r == errTimeout {
+		d.hangs = true
+		err = diag.Errorf(diag.DeviceLost, "cuda: %s: the device is not done after %v; a kernel hangs (--eager --blocking tells which), or needs a longer --device-timeout", what, d.opts.Timeout)
+	}
 	if diag.Is(err, diag.DeviceLost) {
 		switch {
 		case d.given != "":
@@ -190,18 +199,29 @@ func (d *Device) EnablePeer(other *Device) error {
 	return d.check(r, fmt.Sprintf("enabling access to the memory of device %d", other.found.Ordinal))
 }
 
-// Close ends everything that runs and frees everything that is there. Errors are not told: a lost device has only them.
+// Close waits for everything that runs and frees everything that is there. Errors are not told: a lost device has only them. A device
+// that hangs is left to the end of the process.
 func (d *Device) Close() error {
 	if d.context == 0 {
 		return nil
 	}
 	d.enter()
-	if d.stream != 0 {
-		d.drv.do(cuStreamSynchronize, d.stream)
+	defer d.leave()
+	var streams []uintptr
+	for _, s := range []uintptr{d.stream, d.upload} {
+		if s != 0 {
+			streams = append(streams, s)
+		}
 	}
-	if d.upload != 0 {
-		d.drv.do(cuStreamSynchronize, d.upload)
+	if d.idle(streams...) {
+		d.freeAll(streams)
 	}
+	d.context, d.dead = 0, diag.Errorf(diag.Internal, "cuda: the device is closed")
+	return nil
+}
+
+// freeAll frees everything and leaves the context; nothing runs any more.
+func (d *Device) freeAll(streams []uintptr) {
 	for g := range d.graphs {
 		d.drv.do(cuGraphExecDestroy, g.exec)
 	}
@@ -217,15 +237,10 @@ func (d *Device) Close() error {
 	if d.zeroed != 0 {
 		d.drv.do(cuEventDestroy, d.zeroed)
 	}
-	for _, s := range []uintptr{d.stream, d.upload} {
-		if s != 0 {
-			d.drv.do(cuStreamDestroy, s)
-		}
+	for _, s := range streams {
+		d.drv.do(cuStreamDestroy, s)
 	}
 	d.args[0] = 0
 	d.drv.call(cuCtxSetCurrent, d.args[:1])
 	d.drv.do(cuDevicePrimaryCtxRelease, uintptr(d.found.handle))
-	d.context, d.dead = 0, diag.Errorf(diag.Internal, "cuda: the device is closed")
-	d.leave()
-	return nil
 }

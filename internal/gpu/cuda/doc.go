@@ -5,8 +5,8 @@
 //
 // Where things are: the entry points and errors of the driver (driver.go, library_*.go), the device and its memory (device.go,
 // buffer.go), compiled modules (module.go), a launch's checks and parameters (bind.go, tensormap.go), streams, events and graphs
-// (stream.go, mark.go, graph.go), weight layouts (layout.go, rows.go), weights on their way from the host (stage.go, near*.go) and random ones made on
-// the device (generate.go).
+// (stream.go, mark.go, graph.go), waits and their limit (wait.go), weight layouts (layout.go, rows.go), weights on their way from the
+// host (stage.go, near*.go) and random ones made on the device (generate.go).
 //
 // Contract:
 //
@@ -18,5 +18,7 @@
 //     the lock, on a stream of their own, so that weights flow while launches are bound.
 //  4. Launch returns at once. Buffers' Write and Read, and Sync, wait for the stream.
 //  5. An error that the driver calls sticky loses the device: it and every later call return code diag.DeviceLost.
-//  6. Close frees what was not freed: streams, graphs, modules, memory.
+//  6. Whatever waits for the device does so for at most Options.Timeout (wait.go). A device that has not ended its work by then is lost,
+//     too, and asked nothing more: what it has stays its own until the process ends, also after Free and Close.
+//  7. Close frees what was not freed: streams, graphs, modules, memory.
 package cuda

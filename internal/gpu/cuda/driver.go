@@ -38,12 +38,12 @@ const (
 	cuMemsetD8Async
 	cuStreamCreate
 	cuStreamDestroy
-	cuStreamSynchronize
+	cuStreamQuery
 	cuStreamWaitEvent
 	cuEventCreate
 	cuEventDestroy
 	cuEventRecord
-	cuEventSynchronize
+	cuEventQuery
 	cuEventElapsedTime
 	cuLibraryLoadData
 	cuLibraryUnload
@@ -95,12 +95,12 @@ var entries = [numEntries]struct {
 	cuMemsetD8Async:             {"cuMemsetD8Async", false},
 	cuStreamCreate:              {"cuStreamCreate", false},
 	cuStreamDestroy:             {"cuStreamDestroy_v2", false},
-	cuStreamSynchronize:         {"cuStreamSynchronize", false},
+	cuStreamQuery:               {"cuStreamQuery", false},
 	cuStreamWaitEvent:           {"cuStreamWaitEvent", false},
 	cuEventCreate:               {"cuEventCreate", false},
 	cuEventDestroy:              {"cuEventDestroy_v2", false},
 	cuEventRecord:               {"cuEventRecord", false},
-	cuEventSynchronize:          {"cuEventSynchronize", false},
+	cuEventQuery:                {"cuEventQuery", false},
 	cuEventElapsedTime:          {"cuEventElapsedTime", false},
 	cuLibraryLoadData:           {"cuLibraryLoadData", false},
 	cuLibraryUnload:             {"cuLibraryUnload", false},
@@ -131,8 +131,10 @@ const (
 	errInvalidImage  result = 200
 	errNotFound      result = 500
 	errPeerEnabled   result = 704
+	errNotReady      result = 600
 	errNotSupported  result = 801
 	errNotThere      result = -1 // the library lacks the entry point
+	errTimeout       result = -2 // what was waited for did not end
 	errNoBinaryForIt result = 209
 )
 

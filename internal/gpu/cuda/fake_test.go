@@ -24,6 +24,7 @@ type fake struct {
 	attrs   map[string]map[uintptr]int // set on kernels
 	capture bool
 	apart   bool  // devices see no memory but their own
+	busy    int   // how often streams and events say that they are not ready
 	graphs  []int // launches of each graph
 	maps    [][]uint64
 }
@@ -63,6 +64,11 @@ func (f *fake) call(e entry, a []uintptr) result {
 		return r
 	}
 	switch e {
+	case cuStreamQuery, cuEventQuery:
+		if f.busy > 0 {
+			f.busy--
+			return errNotReady
+		}
 	case cuGetErrorName:
 		*at[*byte](a[1]) = cBytes(fmt.Sprintf("CUDA_ERROR_%d", a[0]))
 	case cuGetErrorString:
@@ -220,22 +226,30 @@ func testClass(t testing.TB) *kernel.Class {
 	return tree.Classes["hopper"]
 }
 
-// openFake opens a device of the fake driver.
+// openFake opens a device of the fake driver, which is closed with the test and has its memory back then.
 func openFake(t testing.TB) (*fake, *Device) {
 	t.Helper()
-	f := newFake(t)
-	f.entries["linear_bf16_f32_fast_4"] = []int{8, 8, 8, 8, 8, 8, 4, 4, 4, 8, 128}
-	f.entries["finish"] = []int{8, 8, 8}
-	f.entries["linear_f32_none_fast_4"] = f.entries["linear_bf16_f32_fast_4"]
-	d, err := open(f.driver(), Options{Class: testClass(t), Modules: fstest.MapFS{"linear.linear.cubin": {Data: cubin(90)}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	f, d := openFakeWith(t, Options{})
 	t.Cleanup(func() {
 		d.Close()
 		if len(f.memory) > 0 {
 			t.Errorf("%d allocations are left", len(f.memory))
 		}
 	})
+	return f, d
+}
+
+// openFakeWith is openFake without the end.
+func openFakeWith(t testing.TB, o Options) (*fake, *Device) {
+	t.Helper()
+	f := newFake(t)
+	f.entries["linear_bf16_f32_fast_4"] = []int{8, 8, 8, 8, 8, 8, 4, 4, 4, 8, 128}
+	f.entries["finish"] = []int{8, 8, 8}
+	f.entries["linear_f32_none_fast_4"] = f.entries["linear_bf16_f32_fast_4"]
+	o.Class, o.Modules = testClass(t), fstest.MapFS{"linear.linear.cubin": {Data: cubin(90)}}
+	d, err := open(f.driver(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
 	return f, d
 }

@@ -70,6 +70,7 @@ func (d *Device) startGraph(g *graph) error {
 		return diag.Errorf(diag.Internal, "cuda: %s is another device's, or was freed", g.name)
 	}
 	d.newest, d.given, d.plain = g.name, "", true
+	d.queued++
 	a := append(d.args[:0], g.exec, d.stream)
 	if r := d.drv.call(cuGraphLaunch, a); r != success {
 		return d.check(r, g.name)
@@ -82,10 +83,9 @@ func (g *graph) Free() {
 	d := g.dev
 	d.enter()
 	defer d.leave()
-	if g.exec == 0 || d.context == 0 {
+	if g.exec == 0 || !d.idle(d.stream) {
 		return
 	}
-	d.drv.do(cuStreamSynchronize, d.stream)
 	d.drv.do(cuGraphExecDestroy, g.exec)
 	g.exec = 0
 	delete(d.graphs, g)

@@ -13,6 +13,8 @@ import (
 type mark struct {
 	dev   *Device
 	event uintptr
+	last  string     // the launch before it
+	upTo  int64      // launches before it
 	args  [1]uintptr // of the call in progress
 }
 
@@ -35,6 +37,7 @@ func (m *mark) Set() error {
 	if d.dead != nil {
 		return d.dead
 	}
+	m.last, m.upTo = d.newest, d.queued
 	a := append(d.args[:0], m.event, d.stream)
 	if r := d.drv.call(cuEventRecord, a); r != success {
 		return d.check(r, "recording an event")
@@ -45,15 +48,22 @@ func (m *mark) Set() error {
 // Wait waits without keeping others from the device.
 func (m *mark) Wait() error {
 	d := m.dev
-	runtime.LockOSThread()
+	d.enter()
+	dead := d.dead
+	d.mu.Unlock() // the thread stays the device's
 	defer runtime.UnlockOSThread()
-	m.args[0] = d.context
-	d.drv.call(cuCtxSetCurrent, m.args[:])
+	if dead != nil {
+		return dead
+	}
 	m.args[0] = m.event
-	r := d.drv.call(cuEventSynchronize, m.args[:])
+	r := d.await(cuEventQuery, m.args[:])
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.check(r, "waiting for a step")
+	if r != success {
+		return d.check(r, "waiting for "+m.last)
+	}
+	d.ended = max(d.ended, m.upTo)
+	return nil
 }
 
 // Free is called once, when nothing waits.
@@ -61,7 +71,7 @@ func (m *mark) Free() {
 	d := m.dev
 	d.enter()
 	defer d.leave()
-	if d.context != 0 {
+	if d.context != 0 && !d.hangs {
 		d.drv.do(cuEventDestroy, m.event)
 	}
 }

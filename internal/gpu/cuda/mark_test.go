@@ -23,7 +23,7 @@ func TestMarks(t *testing.T) {
 	if err := m.Wait(); err != nil {
 		t.Fatal(err)
 	}
-	if got := f.calls[calls:]; !slices.Equal(got, []entry{cuCtxSetCurrent, cuEventRecord, cuCtxSetCurrent, cuEventSynchronize}) {
+	if got := f.calls[calls:]; !slices.Equal(got, []entry{cuCtxSetCurrent, cuEventRecord, cuCtxSetCurrent, cuEventQuery}) {
 		t.Errorf("calls %v", got)
 	}
 	if n := testing.AllocsPerRun(100, func() {
@@ -34,12 +34,12 @@ func TestMarks(t *testing.T) {
 	}); n > 0 {
 		t.Errorf("%v allocations", n)
 	}
-	f.fail[cuEventSynchronize] = 700
+	f.fail[cuEventQuery] = 700
 	first := m.Wait()
 	if !diag.Is(first, diag.DeviceLost) {
 		t.Fatalf("%v", first)
 	}
-	delete(f.fail, cuEventSynchronize)
+	delete(f.fail, cuEventQuery)
 	if err := m.Set(); err == nil || err.Error() != first.Error() {
 		t.Errorf("set: %v", err)
 	}

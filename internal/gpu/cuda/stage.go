@@ -105,7 +105,7 @@ func (s *stage) Wait() error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	d.drv.do(cuCtxSetCurrent, d.context)
-	return s.check(d.drv.do(cuEventSynchronize, s.done), "loading weights")
+	return s.check(d.await(cuEventQuery, []uintptr{s.done}), "loading weights")
 }
 
 // Free waits and unpins.
@@ -113,7 +113,7 @@ func (s *stage) Free() {
 	d := s.dev
 	d.enter()
 	defer d.leave()
-	if s.addr == 0 {
+	if s.addr == 0 || d.hangs {
 		return
 	}
 	if d.context == 0 { // closed: nothing is registered any more
@@ -121,7 +121,10 @@ func (s *stage) Free() {
 		s.addr = 0
 		return
 	}
-	d.drv.do(cuEventSynchronize, s.done)
+	_ = d.check(d.await(cuEventQuery, []uintptr{s.done}), "loading weights")
+	if d.hangs {
+		return
+	}
 	d.drv.do(cuEventDestroy, s.done)
 	s.release()
 }

@@ -16,6 +16,11 @@ func (d *Device) Launch(x gpu.Launch) error {
 	if d.dead != nil {
 		return d.dead
 	}
+	if d.queued-d.ended >= mostQueued {
+		if err := d.check(d.awaitStream(d.stream), "making room for launches"); err != nil {
+			return err
+		}
+	}
 	var err error
 	switch l := x.(type) {
 	case *launch:
@@ -26,9 +31,7 @@ func (d *Device) Launch(x gpu.Launch) error {
 		return diag.Errorf(diag.Internal, "cuda: a launch of another device: %T", x)
 	}
 	if err == nil && d.opts.Blocking {
-		if r := d.drv.do(cuStreamSynchronize, d.stream); r != success {
-			err = d.check(r, "running")
-		}
+		err = d.check(d.awaitStream(d.stream), "running")
 	}
 	return err
 }
@@ -47,6 +50,7 @@ func (d *Device) start(l *launch) error {
 	}
 	for ; l != nil; l = l.next {
 		d.newest, d.given = l.name, l.args
+		d.queued++
 		all := l.config.numAttrs
 		if d.plain && l.programmatic {
 			l.config.numAttrs-- // the last one
@@ -69,11 +73,7 @@ func (d *Device) Sync() error {
 	if d.dead != nil {
 		return d.dead
 	}
-	a := append(d.args[:0], d.stream)
-	if r := d.drv.call(cuStreamSynchronize, a); r != success {
-		return d.check(r, "waiting for the stream")
-	}
-	return nil
+	return d.check(d.awaitStream(d.stream), "waiting for the stream")
 }
 
 // Time runs f, which launches, and gives how long the stream worked on it in milliseconds: for benchmarks.
@@ -83,6 +83,9 @@ func (d *Device) Time(f func() error) (ms float64, err error) {
 	mark := func(i int) error {
 		d.enter()
 		defer d.leave()
+		if d.dead != nil {
+			return d.dead
+		}
 		r := d.drv.do(cuEventCreate, uintptr(unsafe.Pointer(&events[i])), 0)
 		if r == success {
 			r = d.drv.do(cuEventRecord, events[i], d.stream)
@@ -99,14 +102,14 @@ func (d *Device) Time(f func() error) (ms float64, err error) {
 	d.enter()
 	defer d.leave()
 	if err == nil {
-		r := d.drv.do(cuEventSynchronize, events[1])
+		r := d.await(cuEventQuery, events[1:])
 		if r == success {
 			r = d.drv.do(cuEventElapsedTime, uintptr(unsafe.Pointer(elapsed)), events[0], events[1])
 		}
 		err = d.check(r, "timing")
 	}
 	for _, e := range events {
-		if e != 0 {
+		if e != 0 && !d.hangs {
 			d.drv.do(cuEventDestroy, e)
 		}
 	}
