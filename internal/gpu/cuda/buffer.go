@@ -140,7 +140,11 @@ type pinned struct {
 func (d *Device) Pinned(name string, bytes int64) (gpu.Pinned, error) {
 	d.enter()
 	defer d.leave()
-	return d.newPinned(name, bytes)
+	p, err := d.newPinned(name, bytes)
+	if err != nil {
+		return nil, err // not p: a nil *pinned is no nil gpu.Pinned
+	}
+	return p, nil
 }
 
 // newPinned is Pinned on an entered device.

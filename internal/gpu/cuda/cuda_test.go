@@ -338,7 +338,7 @@ func TestOutOfMemorySaysHowMuchThereIs(t *testing.T) {
 }
 
 func TestMemoryKeepsWhatIsWritten(t *testing.T) {
-	_, d := openFake(t)
+	f, d := openFake(t)
 	b, err := d.Alloc("b", 9<<20)
 	if err != nil {
 		t.Fatal(err)
@@ -374,6 +374,13 @@ func TestMemoryKeepsWhatIsWritten(t *testing.T) {
 	}
 	b.Free()
 	p.Free()
+	f.fail[cuMemHostAlloc], f.fail[cuEventCreate] = errOutOfMemory, errOutOfMemory
+	if p, err := d.Pinned("step", 256); p != nil || !diag.Is(err, diag.Unsupported) {
+		t.Errorf("%v, %v", p, err)
+	}
+	if m, err := d.Mark(); m != nil || !diag.Is(err, diag.Unsupported) {
+		t.Errorf("%v, %v", m, err)
+	}
 }
 
 func TestLayoutsPackAndStage(t *testing.T) {
@@ -478,5 +485,10 @@ func TestGraphsRecordAndReplay(t *testing.T) {
 	delete(f.fail, cuLaunchKernelEx)
 	if err := d.Launch(l); err != nil {
 		t.Error(err)
+	}
+	// One that does not reach the device is given back.
+	f.fail[cuGraphUpload] = 1
+	if _, err := d.Graph("bad", []gpu.Launch{l}); !diag.Is(err, diag.Internal) || f.calls[len(f.calls)-2] != cuGraphExecDestroy || len(d.graphs) > 0 {
+		t.Errorf("%v", err)
 	}
 }

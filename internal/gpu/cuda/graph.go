@@ -11,10 +11,9 @@ import (
 
 // graph is a recorded sequence of launches.
 type graph struct {
-	dev      *Device
-	name     string  // as errors name it: "graph llama of 1 rows"
-	exec     uintptr // 0 once freed
-	launches []gpu.Launch
+	dev  *Device
+	name string  // as errors name it: "graph llama of 1 rows"
+	exec uintptr // 0 once freed
 }
 
 // Graph records the launches by capturing the stream. They have run before at least once, since a kernel's first launch loads
@@ -50,17 +49,20 @@ func (d *Device) Graph(name string, launches []gpu.Launch) (gpu.Launch, error) {
 	if failed != nil {
 		return nil, failed
 	}
-	g := &graph{dev: d, name: "graph " + name, launches: launches}
+	g := &graph{dev: d, name: "graph " + name}
 	if r == success {
 		r = d.drv.do(cuGraphInstantiateWithFlags, uintptr(unsafe.Pointer(&g.exec)), *recorded, 0)
 	}
 	if r == success {
-		d.graphs[g] = true
 		r = d.drv.do(cuGraphUpload, g.exec, d.stream)
 	}
 	if err := d.check(r, "making graph "+name); err != nil {
+		if g.exec != 0 {
+			d.drv.do(cuGraphExecDestroy, g.exec)
+		}
 		return nil, err
 	}
+	d.graphs[g] = true
 	return g, nil
 }
 

@@ -26,7 +26,10 @@ func (d *Device) Mark() (gpu.Mark, error) {
 		return nil, d.dead
 	}
 	m := &mark{dev: d}
-	return m, d.check(d.drv.do(cuEventCreate, uintptr(unsafe.Pointer(&m.event)), eventNoTiming), "making an event")
+	if err := d.check(d.drv.do(cuEventCreate, uintptr(unsafe.Pointer(&m.event)), eventNoTiming), "making an event"); err != nil {
+		return nil, err
+	}
+	return m, nil
 }
 
 // Set puts the mark behind what was queued so far.

@@ -15,7 +15,6 @@ import (
 
 // module is a loaded library of kernels.
 type module struct {
-	name    string
 	image   []byte // stays, since the driver may load kernels from it late
 	library uintptr
 	kernels map[string]*function
@@ -126,7 +125,7 @@ func (d *Device) module(name string) (*module, error) {
 	if err := d.preflight(name, image); err != nil {
 		return nil, err
 	}
-	m := &module{name: name, image: append(image, 0), kernels: map[string]*function{}}
+	m := &module{image: append(image, 0), kernels: map[string]*function{}}
 	r := d.drv.do(cuLibraryLoadData, uintptr(unsafe.Pointer(&m.library)), uintptr(unsafe.Pointer(&m.image[0])), 0, 0, 0, 0, 0, 0)
 	if err := d.check(r, fmt.Sprintf("loading module %s", name)); err != nil {
 		return nil, err

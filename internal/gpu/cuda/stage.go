@@ -13,7 +13,6 @@ import (
 // stage is pinned memory on its way to the device.
 type stage struct {
 	dev  *Device
-	name string
 	mem  []byte
 	addr uintptr
 	huge []byte  // the mapping that mem lies in; nil: it is pinned's
@@ -24,7 +23,7 @@ type stage struct {
 
 // Stage takes pinned memory of that size: large pages, which cost a tenth of what the driver's own take to make.
 func (d *Device) Stage(name string, bytes int64) (gpu.Stage, error) {
-	s := &stage{dev: d, name: name}
+	s := &stage{dev: d}
 	s.huge, s.mem = mapHuge(bytes)
 	d.enter()
 	defer d.leave()
