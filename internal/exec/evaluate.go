@@ -36,6 +36,22 @@ func Evaluate(r Runner, prompt []int32, chunk, greedy int) (logits [][]float32, 
 // Evaluate is the function, with images and drafts.
 func (m *Model) Evaluate(s Sequence) (*Numbers, error) { return evaluate(m, m, s) }
 
+// check refuses what a model of these limits cannot run.
+func (q *Sequence) check(l *Limits) error {
+	if need, room := int64(len(q.Prompt)+max(q.Greedy-1, 0)), l.PageSize*min(l.Pages, int64(l.NumPages)); need > room {
+		return diag.Errorf(diag.TooLong, "%d tokens, the cache holds %d", need, room)
+	}
+	for _, t := range q.Prompt {
+		if t < 0 || int(t) >= l.Vocab {
+			return diag.Errorf(diag.Invalid, "token %d is not in the vocabulary of %d", t, l.Vocab).For("ids")
+		}
+	}
+	if len(q.Prompt) == 0 {
+		return diag.Errorf(diag.Invalid, "no tokens").For("ids")
+	}
+	return nil
+}
+
 // evaluate runs a sequence; m is the runner where parts beside the decoder are wanted.
 func evaluate(r Runner, m *Model, q Sequence) (*Numbers, error) {
 	l := r.Limits()
@@ -43,16 +59,8 @@ func evaluate(r Runner, m *Model, q Sequence) (*Numbers, error) {
 	if most := int(min(l.Rows, l.Outs)); chunk <= 0 || chunk > most {
 		chunk = most
 	}
-	if need := len(q.Prompt) + max(q.Greedy-1, 0); int64(need) > l.PageSize*min(l.Pages, int64(l.NumPages)) {
-		return nil, diag.Errorf(diag.TooLong, "%d tokens, the cache holds %d", need, l.PageSize*min(l.Pages, int64(l.NumPages)))
-	}
-	for _, t := range q.Prompt {
-		if t < 0 || int(t) >= l.Vocab {
-			return nil, diag.Errorf(diag.Invalid, "token %d is not in the vocabulary of %d", t, l.Vocab).For("ids")
-		}
-	}
-	if len(q.Prompt) == 0 {
-		return nil, diag.Errorf(diag.Invalid, "no tokens").For("ids")
+	if err := q.check(&l); err != nil {
+		return nil, err
 	}
 	s := single{runner: r, model: m, limits: l, images: q.Images}
 	for _, im := range q.Images {

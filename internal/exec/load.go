@@ -86,17 +86,7 @@ func (b *binder) loadWeights(ctx context.Context, jobs []*loadJob, stored int64,
 
 // runJobs hands parts of the weights out to one goroutine per core and stops at the first error. Of total stored bytes, done are there.
 func (b *binder) runJobs(ctx context.Context, jobs []*loadJob, done, total int64) (err error) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	var mu sync.Mutex
-	progress := func(n int64) {
-		mu.Lock()
-		defer mu.Unlock()
-		done += n
-		if b.opts.Progress != nil {
-			b.opts.Progress(done, total)
-		}
-	}
+	progress := b.progress(done, total)
 	progress(0)
 	var tasks []*task
 	for _, j := range jobs {
@@ -121,6 +111,26 @@ func (b *binder) runJobs(ctx context.Context, jobs []*loadJob, done, total int64
 		newWorker = func() worker { return &stagedWorker{ring: r} }
 		workers = max(1, workers*3/4) // others bind launches meanwhile, and wait for copies: a reader that waits for a core keeps a window
 	}
+	return b.runTasks(ctx, tasks, workers, newWorker, progress)
+}
+
+// progress gives what counts n more stored bytes as loaded, of total, of which done are.
+func (b *binder) progress(done, total int64) func(n int64) {
+	var mu sync.Mutex
+	return func(n int64) {
+		mu.Lock()
+		defer mu.Unlock()
+		done += n
+		if b.opts.Progress != nil {
+			b.opts.Progress(done, total)
+		}
+	}
+}
+
+// runTasks has workers take the tasks in order, until all have ended or one has failed.
+func (b *binder) runTasks(ctx context.Context, tasks []*task, workers int, newWorker func() worker, progress func(n int64)) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	var next atomic.Int64
 	var wg sync.WaitGroup
 	for range workers {

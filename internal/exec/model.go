@@ -111,31 +111,14 @@ func Load(ctx context.Context, o Options) (_ *Model, err error) {
 	m.limits = Limits{Limits: main.limits, Vocab: main.vocab, NumPages: o.NumPages, NumSlots: o.NumSlots}
 
 	b := &binder{model: m, opts: o, weights: map[string]*loadJob{}, states: map[string]gpu.Buffer{}, consts: map[string]gpu.Buffer{}}
-	layouts := make([]*stepLayout, len(plans))
-	for i, p := range plans {
-		draws := int64(0)
-		if o.Sampling != nil && p.Part == "" {
-			draws = 2 * p.Limits.Outs
-		}
-		layouts[i] = newStepLayout(p.Limits, m.parts[p.Part].uses, draws)
-	}
-	if m.step, err = newStepBlock(o.Device, b.alloc, placeMeet(layouts)); err != nil {
-		return nil, err
-	}
 	if g, ok := o.Device.(gpu.Grapher); ok && !o.Eager {
 		m.graphs = g
 	}
-	var arena, outs, logits int64
-	for _, p := range plans {
-		arena, outs = max(arena, p.Arena), max(outs, p.Limits.Outs)
-		logits = max(logits, p.Limits.Outs*int64(m.parts[p.Part].vocab))
+	layouts, err := b.openStep(plans)
+	if err != nil {
+		return nil, err
 	}
-	if p, ok := o.Device.(gpu.Pinner); ok {
-		if m.fetched, err = p.Pinned("logits", 4*logits); err != nil {
-			return nil, err
-		}
-	}
-	if b.arena, err = b.alloc("arena", arena); err != nil {
+	if err = b.openArena(plans); err != nil {
 		return nil, err
 	}
 	if err = b.openPorts(plans); err != nil {
@@ -153,8 +136,39 @@ func Load(ctx context.Context, o Options) (_ *Model, err error) {
 	if err = b.loadWeights(ctx, jobs, stored, func() error { return b.bindPlans(plans, layouts) }); err != nil {
 		return nil, err
 	}
-	m.logits = make([][]float32, 0, outs)
 	return m, nil
+}
+
+// openStep allocates the step block, and lays it out for each of the plans.
+func (b *binder) openStep(plans []*plan.Plan) (layouts []*stepLayout, err error) {
+	m := b.model
+	for _, p := range plans {
+		draws := int64(0)
+		if b.opts.Sampling != nil && p.Part == "" {
+			draws = 2 * p.Limits.Outs
+		}
+		layouts = append(layouts, newStepLayout(p.Limits, m.parts[p.Part].uses, draws))
+	}
+	m.step, err = newStepBlock(b.opts.Device, b.alloc, placeMeet(layouts))
+	return layouts, err
+}
+
+// openArena allocates the arena, as large as the largest plan wants it, and what logits are brought to.
+func (b *binder) openArena(plans []*plan.Plan) (err error) {
+	m := b.model
+	var arena, outs, logits int64
+	for _, p := range plans {
+		arena, outs = max(arena, p.Arena), max(outs, p.Limits.Outs)
+		logits = max(logits, p.Limits.Outs*int64(m.parts[p.Part].vocab))
+	}
+	m.logits = make([][]float32, 0, outs)
+	if p, ok := b.opts.Device.(gpu.Pinner); ok {
+		if m.fetched, err = p.Pinned("logits", 4*logits); err != nil {
+			return err
+		}
+	}
+	b.arena, err = b.alloc("arena", arena)
+	return err
 }
 
 // bindPlans prepares the launches of the plans, from the smallest on.
