@@ -140,37 +140,9 @@ func (b *binding) unify() error {
 		}
 	}
 	b.env = kernel.NewEnv(ints)
-	var arrays []kernel.Array
-	for i := range b.Args {
-		a := &b.Args[i]
-		m := b.k.Arg(a.Param)
-		if m == nil {
-			return fmt.Errorf("the kernel has no argument %s", a.Param)
-		}
-		b.args[a.Param] = a
-		buf, ok := a.Buf.(*buffer)
-		if !ok || buf.dev != b.dev {
-			return fmt.Errorf("argument %s lies in another device's memory", a.Param)
-		}
-		if err := buf.check(a.Off, a.DType.Bytes(a.Axes.Shape().Elems())); err != nil && a.Layout == "" {
-			return fmt.Errorf("argument %s: %w", a.Param, err)
-		}
-		b.l.buffers = append(b.l.buffers, buf)
-		axes := a.Axes
-		switch m.Kind {
-		case kernel.StepArg:
-			continue
-		case kernel.StateArg: // the manifest has the axes of one token or slot
-			if len(axes) < len(m.Shape) {
-				return fmt.Errorf("argument %s has %d axes", a.Param, len(axes))
-			}
-			axes = axes[len(axes)-len(m.Shape):]
-		}
-		list := make([]kernel.Axis, len(axes))
-		for j, x := range axes {
-			list[j] = kernel.Axis(x)
-		}
-		arrays = append(arrays, kernel.Array{Arg: m, Axes: list})
+	arrays, err := b.arrays()
+	if err != nil {
+		return err
 	}
 	for _, m := range b.k.Args {
 		if b.args[m.Name] == nil && !m.Optional {
@@ -191,6 +163,46 @@ func (b *binding) unify() error {
 		}
 	}
 	return nil
+}
+
+// arrays checks that the arguments lie in the device's memory, and gives those whose shapes the manifest states.
+func (b *binding) arrays() (arrays []kernel.Array, err error) {
+	for i := range b.Args {
+		a := &b.Args[i]
+		m := b.k.Arg(a.Param)
+		if m == nil {
+			return nil, fmt.Errorf("the kernel has no argument %s", a.Param)
+		}
+		b.args[a.Param] = a
+		buf, ok := a.Buf.(*buffer)
+		if !ok || buf.dev != b.dev {
+			return nil, fmt.Errorf("argument %s lies in another device's memory", a.Param)
+		}
+		need := a.DType.Bytes(a.Axes.Shape().Elems())
+		if a.Layout != "" {
+			need = 0 // packed: its layout knows how many
+		}
+		if err := buf.check(a.Off, need); err != nil {
+			return nil, fmt.Errorf("argument %s: %w", a.Param, err)
+		}
+		b.l.buffers = append(b.l.buffers, buf)
+		axes := a.Axes
+		switch m.Kind {
+		case kernel.StepArg:
+			continue
+		case kernel.StateArg: // the manifest has the axes of one token or slot
+			if len(axes) < len(m.Shape) {
+				return nil, fmt.Errorf("argument %s has %d axes", a.Param, len(axes))
+			}
+			axes = axes[len(axes)-len(m.Shape):]
+		}
+		list := make([]kernel.Axis, len(axes))
+		for j, x := range axes {
+			list[j] = kernel.Axis(x)
+		}
+		arrays = append(arrays, kernel.Array{Arg: m, Axes: list})
+	}
+	return arrays, nil
 }
 
 // lookup gives what a placeholder of module and entry stands for.

@@ -195,6 +195,7 @@ func TestBindNamesWhatIsWrong(t *testing.T) {
 		"block":       {func(g *gpu.Binding) { g.Grid[3] = "2048" }, "blocks of 2048 threads; entry linear_bf16_f32_fast_4 takes at most 1024"},
 		"shared":      {func(g *gpu.Binding) { g.Grid[4] = "227*1024" }, "232448 bytes of shared memory and 1024 static ones; the device has 232448 a block"},
 		"name":        {func(g *gpu.Binding) { g.Grid[4] = "threads" }, `unknown dim "threads"`},
+		"freed":       {func(g *gpu.Binding) { g.Args[2].Buf.Free() }, "argument w: cuda: buffer memory was freed"},
 		"resident": {func(g *gpu.Binding) { g.Grid[5], g.Grid[9] = "2*sms + 1", "100*1024" },
 			"265 blocks of entry finish wait for each other; the device runs 264 of them at once (2 on each of 132 multiprocessors)"},
 	} {
