@@ -10,11 +10,14 @@ import (
 	"github.com/metrale/metrale/internal/seq"
 )
 
-// Names of a model's parts and of the port that a tower takes patches from.
+// Names of a model's parts, and of the ports that exec knows.
 const (
 	Draft  = "mtp"
 	Vision = "vision"
-	pixels = "pixels"
+
+	pixels   = "pixels"   // the patches that a tower takes
+	features = "features" // what it gives of an image
+	hidden   = "hidden"   // what a draft head continues
 )
 
 // Features are what a vision tower gives for an image: for each of its ports [tokens, width of the port].

@@ -5,6 +5,7 @@ package exec_test
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/metrale/metrale/internal/exec"
@@ -144,8 +145,27 @@ func TestDraftsContinue(t *testing.T) {
 	if firstDifference(second, n.Drafts[len(ids)-1:]) < 0 {
 		t.Error("the second draft is the first one")
 	}
-	s.HiddenRow[0] = 96
-	if _, err := m.Run(&s); err == nil {
-		t.Error("a row past the hidden states was taken")
+	for _, r := range []int32{96, -1} {
+		s.HiddenRow[0] = r
+		if _, err := m.Run(&s); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("row 0 wants row %d of port hidden", r)) {
+			t.Errorf("row %d of the hidden states: %v", r, err)
+		}
+	}
+}
+
+// Rows take features that are there, or none.
+func TestFeaturesAreThere(t *testing.T) {
+	f := openFamily(t, "qwen3_vl", exec.Vision)
+	m := f.load(t, cpu.Options{}, false)
+	s := exec.Step{CuRows: []int32{0}, FeatureRow: []int32{-1}}
+	addRows(&s, 0, f.prompts["short"].ids, 0, 1)
+	if _, err := m.Run(&s); err != nil {
+		t.Error(err)
+	}
+	for _, r := range []int32{-2, 1 << 20} {
+		s.FeatureRow[0] = r
+		if _, err := m.Run(&s); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("row 0 wants row %d of port features", r)) {
+			t.Errorf("row %d of the features: %v", r, err)
+		}
 	}
 }

@@ -226,6 +226,21 @@ func (m *Model) check(t *part, s *Step) error {
 	case s.Coords != nil && (len(s.Coords) != rows || !t.uses["coords"]):
 		return badStep("%d coordinates for %d rows", len(s.Coords), rows)
 	}
+	if t.uses["hidden_row"] {
+		if err := m.checkRowsOf(hidden, s.HiddenRow, 0); err != nil {
+			return err
+		}
+	}
+	return m.checkRowsOf(features, s.FeatureRow, -1)
+}
+
+// checkRowsOf looks at rows of a port, which are at least least.
+func (m *Model) checkRowsOf(name string, list []int32, least int32) error {
+	for i, r := range list {
+		if t := m.ports[name]; t == nil || r < least || int64(r) >= t.rows {
+			return badStep("row %d wants row %d of port %s", i, r, name)
+		}
+	}
 	return nil
 }
 
