@@ -3,7 +3,8 @@
 // Command kbuild compiles the kernel tree.
 //
 //	kbuild [flags] [CLASS…]   compile classes and their leaves into kernels/bin
-//	kbuild [flags] check      hold the tree, and what is compiled of it, against its rules; needs no compiler
+//	kbuild [flags] check      hold the tree, and what is compiled of it, against its rules, and list kernels that no device has run in
+//	                          the form that the tree has (with -seen, they are errors); needs no compiler
 //
 // METRALE_TARGET_HW, METRALE_TARGET_MODEL and METRALE_TARGET_QUANT are patterns ("*", "qwen3*") of the classes, models and
 // quantisations to compile; each is * unless set. Classes on the command line stand for METRALE_TARGET_HW.
@@ -30,6 +31,7 @@ func main() {
 	flag.StringVar(&o.Cache, "cache", cacheFolder(), "folder of compiled modules; empty for none")
 	nvcc := flag.String("nvcc", "", "compiler of CUDA sources (default: the one on PATH)")
 	clang := flag.String("clang-19", "", "compiler of HIP sources (default: the one on PATH)")
+	seen := flag.Bool("seen", false, "check: kernels that no device has run as they are, are errors")
 	flag.Usage = func() {
 		fmt.Fprintln(os.Stderr, "usage: kbuild [flags] [CLASS…]\n       kbuild [flags] check")
 		flag.PrintDefaults()
@@ -37,7 +39,7 @@ func main() {
 	flag.Parse()
 	o.Compilers[kernel.NVIDIA], o.Compilers[kernel.AMD] = *nvcc, *clang
 	if flag.NArg() == 1 && flag.Arg(0) == "check" {
-		end(kbuild.Check(o.Root))
+		end(kbuild.Check(o.Root, *seen, os.Stdout))
 	}
 	classes := flag.Args()
 	if len(classes) == 0 {

@@ -60,16 +60,8 @@ func TestFusedPlansHaveAllKernels(t *testing.T) {
 				}
 			}
 		}
-		size := c.pageSize("hopper")
-		for _, rows := range []int64{2, f.tokens} {
-			limits := plan.Limits{Rows: rows, Seqs: 2, Outs: 2, PageSize: size, Pages: (f.tokens + size) / size}
-			p, err := c.instance.Lower(c.library, c.store, circuit.Options{Class: "hopper", Compute: circuit.Declared, KV: tensor.BF16, Limits: limits})
-			if err != nil {
-				t.Fatalf("%s: %v", f.model, err)
-			}
-			for i := range p.Launches {
-				delete(left, p.Launches[i].Kernel)
-			}
+		for name := range c.launched(t, "hopper", f.tokens) {
+			delete(left, name)
 		}
 		c.store.Close()
 	}
@@ -80,12 +72,29 @@ func TestFusedPlansHaveAllKernels(t *testing.T) {
 	}
 }
 
+// launched are the kernels of the plans that a diff of so many tokens runs.
+func (c *checkpoint) launched(t *testing.T, class string, tokens int64) map[string]bool {
+	t.Helper()
+	names, size := map[string]bool{}, c.pageSize(class)
+	for _, rows := range []int64{2, tokens} {
+		limits := plan.Limits{Rows: rows, Seqs: 2, Outs: 2, PageSize: size, Pages: (tokens + size) / size}
+		p, err := c.instance.Lower(c.library, c.store, circuit.Options{Class: class, Compute: circuit.Declared, KV: tensor.BF16, Limits: limits})
+		if err != nil {
+			t.Fatalf("%s: %v", c.instance.Circuit, err)
+		}
+		for i := range p.Launches {
+			names[p.Launches[i].Kernel] = true
+		}
+	}
+	return names
+}
+
 // TestFusedPlansOnTheDevice: each launch of the plans is held against the ops that it stands for.
 func TestFusedPlansOnTheDevice(t *testing.T) {
 	if testing.Short() {
 		t.Skip("minutes where the host runs the kernels")
 	}
-	cudatest.Open(t, kernels.FS)
+	dev := cudatest.Open(t, kernels.FS)
 	args := cudatest.Args()
 	for _, f := range fusedPlans {
 		t.Run(fmt.Sprintf("%s/%d", f.model, f.tokens), func(t *testing.T) {
@@ -96,8 +105,14 @@ func TestFusedPlansOnTheDevice(t *testing.T) {
 			status := Main([]string{"circuit", "diff", filepath.Join("testdata", "fused", f.model), "--load-format", "dummy", "--compute", circuit.Declared, "--kv", "bf16",
 				"--device", "cuda", "--cuda-library", args[1], "--cuda-modules", args[3], "--tokens", fmt.Sprint(f.tokens), "--summary"}, nil, &out, &out)
 			if status != 0 {
-				t.Errorf("status %d\n%s", status, &out)
+				t.Fatalf("status %d\n%s", status, &out)
 			}
+			c, err := openDummy(filepath.Join("testdata", "fused", f.model, "config.json"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.store.Close()
+			dev.Saw(t, kernels.FS, slices.Collect(maps.Keys(c.launched(t, dev.Class.Name, f.tokens)))...)
 		})
 	}
 }

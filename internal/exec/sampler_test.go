@@ -175,7 +175,8 @@ func sit(t *testing.T, r *rand.Rand, m *Model, at, vocab int) *place {
 // TestTheDeviceDrawsWhatTheHostDraws runs random policies over rows of many kinds, of vocabularies of many sizes, for several
 // steps each, so that counts of penalties go on: the token, the error, the logit and the log-probabilities are the host's.
 func TestTheDeviceDrawsWhatTheHostDraws(t *testing.T) {
-	dev := cudatest.Open(t, kernels.FS).Device
+	opened := cudatest.Open(t, kernels.FS)
+	dev := opened.Device
 	const batch = 6
 	for i, c := range []struct{ vocab, width, steps int }{
 		{1, 1, 3}, {7, 7, 40}, {33, 40, 60}, {300, 301, 60}, {4096, 4096, 30}, {4100, 4104, 30}, {20_000, 20_003, 12}, {70_000, 70_016, 5},
@@ -232,6 +233,9 @@ func TestTheDeviceDrawsWhatTheHostDraws(t *testing.T) {
 				}
 			}
 		})
+	}
+	if !t.Failed() {
+		opened.Saw(t, kernels.FS, "sample_draw", "sample_feed", "sample_greedy")
 	}
 }
 

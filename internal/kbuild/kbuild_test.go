@@ -5,6 +5,7 @@ package kbuild
 import (
 	"bytes"
 	"context"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -132,6 +133,61 @@ func bin(t *testing.T, root string) (names []string) {
 	return names
 }
 
+// TestWhatNoDeviceRan: a kernel that ran on a device is no longer seen once its sources or its launch are others. Of a class without a
+// list nothing is said.
+func TestWhatNoDeviceRan(t *testing.T) {
+	root, _ := tree(t)
+	unseen := func() string {
+		var log strings.Builder
+		if bad := Check(root, false, &log); len(bad) != 0 {
+			t.Fatal(bad)
+		}
+		if bad := Check(root, true, io.Discard); (len(bad) > 0) != (log.Len() > 0) {
+			t.Errorf("unseen is %q, and where all must have been seen %v", &log, bad)
+		}
+		return log.String()
+	}
+	if got := unseen(); got != "" {
+		t.Errorf("without a list: %q", got)
+	}
+	see := func(date string) {
+		fsys := os.DirFS(root)
+		loaded, err := kernel.Load(fsys)
+		if err != nil {
+			t.Fatal(err)
+		}
+		list, err := kernel.ReadSeen(fsys, "hw/SEEN.toml")
+		if err != nil {
+			t.Fatal(err)
+		}
+		tg := loaded.Targets["hw"]
+		form, err := tg.Form(fsys, tg.Kernels["k"], "nvcc 13.0.88")
+		if err != nil {
+			t.Fatal(err)
+		}
+		list.Add(kernel.SeenRun{Device: "H", Driver: "13.0", Compiler: "nvcc 13.0.88", Date: date, Kernels: map[string]string{"k": form}})
+		text, err := list.Text()
+		if err != nil || len(list.Runs) != 1 {
+			t.Fatal(list, err)
+		}
+		write(t, filepath.Join(root, "hw/SEEN.toml"), string(text))
+	}
+	see("2026-01-01")
+	if got := unseen(); got != "" {
+		t.Errorf("seen just now: %q", got)
+	}
+	for _, change := range [][2]string{{"include/far.cuh", "// changed\n"}, {"base/common/KERNEL_FAMILIES.toml", strings.Replace(families, `block = "WIDTH"`, `block = "128"`, 1)}} {
+		write(t, filepath.Join(root, change[0]), change[1])
+		if got := unseen(); got != "hw: 1 kernel has run on no device in its form: k\n" {
+			t.Errorf("%s changed: %q", change[0], got)
+		}
+		see("2026-01-02")
+		if got := unseen(); got != "" {
+			t.Errorf("seen again: %q", got)
+		}
+	}
+}
+
 func TestBuildStoresEachClosureOnce(t *testing.T) {
 	root, o := tree(t)
 	x := build(t, o)
@@ -191,7 +247,7 @@ func TestBuildCompilesOnlyWhatChanged(t *testing.T) {
 		t.Error("an unchanged tree was compiled or written again")
 	}
 	write(t, filepath.Join(root, "include/far.cuh"), "// changed\n")
-	if bad := Check(root); len(bad) != 3 || !strings.Contains(bad[0].Error(), "module a/k was compiled from other sources; run kbuild hw") {
+	if bad := Check(root, false, io.Discard); len(bad) != 3 || !strings.Contains(bad[0].Error(), "module a/k was compiled from other sources; run kbuild hw") {
 		t.Errorf("an include changed, and check says %v", bad)
 	}
 	fsys := os.DirFS(root)

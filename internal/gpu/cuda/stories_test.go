@@ -50,7 +50,7 @@ func stories() map[string][]*story {
 		}
 	}
 	for _, d := range []tensor.DType{tensor.E4M3, tensor.E4M3_B128, tensor.NVFP4, tensor.MXFP4} { // that stay as they are
-		for _, c := range []struct{ rows, n, k int }{{1, 8, 128}, {2, 72, 1280}, {3, 40, 256}, {5, 48, 2944}, {6, 336, 1152}} {
+		for _, c := range []struct{ rows, n, k int }{{1, 8, 128}, {2, 72, 1280}, {3, 40, 256}, {5, 48, 2944}, {6, 336, 1152}, {7, 24, 640}, {8, 264, 2048}} {
 			add(linearStory("linear", rows, c.rows, c.n, c.k, d, true))
 			add(linearStory("linear_add", rows, c.rows, c.n, c.k, d, c.n%3 == 0))
 			add(gluStory(rows, c.rows, c.n, c.k, d, gluActs[c.rows%2], 0))
@@ -84,14 +84,22 @@ func stories() map[string][]*story {
 		add(expertsStory(mixture{rows: 3, experts: 6, k: 2, h: h, i: i, dtype: d, act: "gelu_tanh", gated: 1}))
 		add(expertsStory(mixture{rows: 6, experts: 40, k: 4, h: h, i: i, dtype: d, act: "swiglu_oai", gated: 1, limit: 7, bias: true}))
 		add(expertsStory(mixture{rows: 5, experts: 3, k: 2, h: h, i: i, dtype: d, act: "silu_then_limit", gated: 1, limit: 0.7}))
+		add(expertsStory(mixture{rows: 7, experts: 12, k: 5, h: h, i: i, dtype: d, act: "silu", gated: 1}))
+		add(expertsStory(mixture{rows: 8, experts: 6, k: 3, h: h, i: i, dtype: d, act: "gelu_tanh", gated: 1, bias: true}))
 		add(expertsStory(mixture{rows: 40, experts: 2, k: 2, h: h, i: i, dtype: d, act: "gelu_tanh", gated: 1, limit: 0.7})) // in parts
 		add(expertsStory(mixture{rows: 21, experts: 9, k: 2, h: h, i: i, dtype: d, act: "swiglu_oai", gated: 1, limit: 7, bias: true}))
 		add(expertsStory(mixture{rows: 9, experts: 7, k: 7, h: h, i: i, dtype: d, act: "silu_then_limit", gated: 1, limit: 0.7}))
 		add(expertsStory(mixture{rows: 150, experts: 3, k: 2, h: h, i: i, dtype: d, act: "silu", gated: 1})) // turned into bf16
 	}
-	for _, r := range []int{1, 2, 5, 8, 9, 16, 33} {
+	for _, r := range []int{1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 33} {
 		add(linearStory("linear", rows, r, 48, 256, tensor.BF16, r%2 == 0))
+		if r <= 8 {
+			add(linearStory("linear_add", rows, r, 40, 384, tensor.BF16, r%2 == 1))
+			add(linearNStory(tensor.BF16, r, 192, 40, 8, 24))
+			add(gluStory(rows, r, 56, 320, tensor.BF16, gluActs[r%4], 0))
+		}
 	}
+	add(linearStory("linear_add", rows, 4, 24, 8448, tensor.BF16, false))                                                    // a window of x
 	for _, c := range []struct{ rows, n, k int }{{9, 1, 8}, {14, 40, 1000}, {60, 130, 72}, {130, 257, 200}, {300, 64, 64}} { // for tiles
 		add(linearStory("linear", rows, c.rows, c.n, c.k, tensor.BF16, true))
 		add(linearStory("linear_add", rows, c.rows, c.n, c.k, tensor.BF16, c.n%2 == 0))

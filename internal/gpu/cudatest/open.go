@@ -6,7 +6,9 @@ import (
 	"flag"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/metrale/metrale/internal/gpu/cuda"
 	"github.com/metrale/metrale/internal/kernel"
@@ -15,14 +17,16 @@ import (
 var (
 	library = flag.String("cuda-library", "", "driver library instead of the system's")
 	modules = flag.String("modules", "", "folder of compiled modules instead of those in the binary")
+	seen    = flag.String("seen", "", "list of kernels that ran, to write to (SEEN.toml of a class)")
 )
 
 // Device is an open device with the class whose kernels it runs.
 type Device struct {
 	*cuda.Device
-	Tree  *kernel.Tree
-	Class *kernel.Class
-	Code  fs.FS // the class's modules
+	System *cuda.System
+	Tree   *kernel.Tree
+	Class  *kernel.Class
+	Code   fs.FS // the class's modules
 }
 
 // Open opens the first CUDA device with the modules of its class, from the kernel tree, or skips the test. The device is closed
@@ -33,7 +37,7 @@ func Open(t testing.TB, kernels fs.FS) Device {
 	if err != nil || len(system.Devices) == 0 {
 		t.Skip("there is no CUDA device (", err, ")")
 	}
-	d := Device{}
+	d := Device{System: system}
 	if d.Tree, err = kernel.Load(kernels); err != nil {
 		t.Fatal(err)
 	}
@@ -50,6 +54,36 @@ func Open(t testing.TB, kernels fs.FS) Device {
 	}
 	t.Cleanup(func() { d.Close() })
 	return d
+}
+
+// Saw notes in the list of flag -seen that kernels gave right results on this device. Where a stand-in or other modules than those
+// embedded ran, nothing was seen.
+func (d *Device) Saw(t testing.TB, kernels fs.FS, names ...string) {
+	t.Helper()
+	code, ok := d.Code.(*kernel.Code)
+	if *seen == "" || !ok || OnHost() {
+		return
+	}
+	run := kernel.SeenRun{Device: d.Info().Name, Driver: d.System.Version, Compiler: code.Index.Compiler, Date: time.Now().UTC().Format(time.DateOnly), Kernels: map[string]string{}}
+	for _, name := range names {
+		form, err := code.Target.Form(kernels, code.Target.Kernels[name], run.Compiler)
+		if err != nil {
+			t.Fatal(err)
+		}
+		run.Kernels[name] = form
+	}
+	list, err := kernel.ReadSeen(os.DirFS(filepath.Dir(*seen)), filepath.Base(*seen))
+	if err != nil {
+		t.Fatal(err)
+	}
+	list.Add(run)
+	text, err := list.Text()
+	if err == nil {
+		err = os.WriteFile(*seen, text, 0o644)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 // OnHost says whether a stand-in runs the kernels, as where there is no GPU.
