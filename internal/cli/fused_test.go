@@ -112,7 +112,11 @@ func TestFusedPlansOnTheDevice(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer c.store.Close()
-			dev.Saw(t, kernels.FS, slices.Collect(maps.Keys(c.launched(t, dev.Class.Name, f.tokens)))...)
+			for name := range c.launched(t, dev.Class.Name, f.tokens) {
+				if dev.Class.Kernels[name].Reference == "" { // the others have stories
+					dev.Saw(t, kernels.FS, name)
+				}
+			}
 		})
 	}
 }
