@@ -70,27 +70,29 @@ type Recording struct {
 
 // Record prepares launches of the plan, by index; the step has run before.
 func (p *Probe) Record(launches []int) (*Recording, error) {
-	r := &Recording{stream: p.m.stream}
+	var list []gpu.Launch
 	for _, i := range launches {
-		r.launches = append(r.launches, p.b.launches[i])
+		list = append(list, p.b.launches[i])
 	}
-	var err error
-	if p.m.graphs != nil && len(launches) > 0 {
-		r.graph, err = p.m.graphs.Graph("a part of "+p.b.plan.Circuit, r.launches)
-	}
-	return r, err
+	return p.record("a part of ", list)
 }
 
 // RecordDraws prepares the launches of the step's Draws alone; they read what the plan left.
 func (p *Probe) RecordDraws() (*Recording, error) {
-	r := &Recording{stream: p.m.stream}
+	var list []gpu.Launch
 	if d := p.b.draws[p.need]; d != nil {
-		r.launches = append(r.launches, d)
+		list = append(list, d)
+	}
+	return p.record("draws of ", list)
+}
+
+func (p *Probe) record(what string, launches []gpu.Launch) (*Recording, error) {
+	r := &Recording{stream: p.m.stream, launches: launches}
+	if p.m.graphs == nil || len(launches) == 0 {
+		return r, nil
 	}
 	var err error
-	if p.m.graphs != nil && len(r.launches) > 0 {
-		r.graph, err = p.m.graphs.Graph("draws of "+p.b.plan.Circuit, r.launches)
-	}
+	r.graph, err = p.m.graphs.Graph(what+p.b.plan.Circuit, launches)
 	return r, err
 }
 

@@ -39,14 +39,11 @@ type stepField struct {
 	axes plan.Axes
 }
 
-// head is the first field: rows, seqs, outs, draws and room for what later classes need.
-const headLen = 8
-
-// axes is the number of a row's coordinates.
-const axes = 3
-
-// meetLen is how many counters the field meet has.
-const meetLen = 8192
+const (
+	headLen   = 8    // of the first field, head: rows, seqs, outs, draws and room for what later classes need
+	coordAxes = 3    // of a row's coordinates
+	meetLen   = 8192 // counters of the field meet
+)
 
 // newStepLayout lays out the fields of a bucket of a part that uses those fields, and draws rows of the sampler.
 func newStepLayout(l plan.Limits, uses map[string]bool, draws int64) *stepLayout {
@@ -64,7 +61,7 @@ func newStepLayout(l plan.Limits, uses map[string]bool, draws int64) *stepLayout
 	add("state_slot", seqs)
 	add("fresh", seqs)
 	add("out_rows", outs)
-	by := plan.Axis{Name: "axes", Size: axes}
+	by := plan.Axis{Name: "axes", Size: coordAxes}
 	for _, f := range []struct {
 		name string
 		axes plan.Axes
@@ -176,14 +173,14 @@ func (w blockWriter) putParts(t *part, s *Step) {
 		w.put("hidden_row", 0, s.HiddenRow)
 	}
 	for i := 0; t.uses["grids"] && i < len(s.Grids); i++ {
-		w.put("grids", axes*i, s.Grids[i][:])
+		w.put("grids", coordAxes*i, s.Grids[i][:])
 	}
 	for i := 0; t.uses["coords"] && i < len(s.RowSeq); i++ {
 		if s.Coords != nil {
-			w.put("coords", axes*i, s.Coords[i][:])
+			w.put("coords", coordAxes*i, s.Coords[i][:])
 		} else {
 			p := s.Positions[i]
-			w.put("coords", axes*i, []int32{p, p, p})
+			w.put("coords", coordAxes*i, []int32{p, p, p})
 		}
 	}
 	if t.uses["feature_row"] {

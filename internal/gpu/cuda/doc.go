@@ -16,7 +16,7 @@
 //  3. Every call sets the device's context on the calling thread, and a lock makes one call at a time: any goroutine may call,
 //     but launches should come from one, locked to its thread, as the engine does. Launch allocates nothing. Stages do without
 //     the lock, on a stream of their own, so that weights flow while launches are bound.
-//  4. Launch returns at once. Buffers' Write and Read, and Sync, wait for the stream.
+//  4. Launch returns at once, unless hundreds of launches are under way. Buffers' Write and Read, and Sync, wait for the stream.
 //  5. An error that the driver calls sticky loses the device: it and every later call return code diag.DeviceLost.
 //  6. Whatever waits for the device does so for at most Options.Timeout (wait.go). A device that has not ended its work by then is lost,
 //     too, and asked nothing more: what it has stays its own until the process ends, also after Free and Close.
