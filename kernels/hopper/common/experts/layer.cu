@@ -25,6 +25,7 @@
 // Blocks wait for each other, so all must run at once: binding the launch makes sure that they fit (resident in the manifest). The launch
 // before this one ends by itself, and none behind it comes up before all of its blocks have (start_successor), so nothing of the same
 // stream keeps a block out for good. A stream beside it may only have launches that end by themselves, too; the engine has one of launches.
+// If one stays out all the same, the others lose patience (ptx/patience.cuh).
 //
 // Order of a sum: mma/weight_queue.cuh, warps in order; of down, experts by rising id. Of a logit: quads of 8 values to a lane, float32.
 
@@ -32,6 +33,7 @@
 
 #include "../../../include/epilogue/act.cuh"
 #include "../../../include/mma/weight_queue.cuh"
+#include "../../../include/ptx/patience.cuh"
 
 namespace {
 
@@ -203,7 +205,7 @@ __device__ __forceinline__ Choice choose(const Args& a, int row, int32_t* ids, b
   const uint32_t* words = a.words(row);
   uint32_t v[P];
   Choice c = {0, 1, 1};
-  for (;;) {
+  for (ptx::Patience patience;; patience.pause()) {
     bool missing = false;
 #pragma unroll
     for (int i = 0; i < P; i += 4) {
@@ -217,7 +219,6 @@ __device__ __forceinline__ Choice choose(const Args& a, int row, int32_t* ids, b
       else missing |= v[i] == 0;
     }
     if (!__any_sync(~0u, missing || c.scale == 0)) break;
-    ptx::pause();
   }
   uint32_t u[P];
 #pragma unroll
@@ -517,7 +518,7 @@ __device__ __forceinline__ void phases(const Args& a, Shared& s, queue::Queue<P>
   uint32_t left = 0;
   if (threadIdx.x == 0) {
     ptx::add_release(a.meet + kMeet, 1);
-    while (ptx::load_acquire(a.meet + kMeet) != gridDim.x) ptx::pause();
+    for (ptx::Patience patience; ptx::load_acquire(a.meet + kMeet) != gridDim.x;) patience.pause();
     left = atomicInc(a.meet + kMeet + 1, gridDim.x - 1);
   }
   __syncthreads();
