@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -23,8 +24,25 @@ import (
 	"github.com/metrale/metrale/kernels"
 )
 
-// faulty makes TestAFaultLosesTheDevice be the process that faults.
-var faulty = flag.Bool("fault", false, "make a kernel read where no memory is (ends the device for this process)")
+// faulty makes a test be the process that loses the device.
+var faulty = flag.Bool("fault", false, "lose the device, which ends it for this process")
+
+// apart runs a test that loses the device in a process of its own. It says whether this is that process.
+func apart(t *testing.T, flags ...string) bool {
+	t.Helper()
+	if cudatest.OnHost() {
+		t.Skip("a fault is not made: the host's memory is the device's")
+	}
+	if *faulty {
+		return true
+	}
+	cmd := exec.Command(os.Args[0], slices.Concat(cudatest.Args(), []string{"-test.v", "-test.run", "^" + t.Name() + "$", "-fault"}, flags)...)
+	out, err := cmd.CombinedOutput()
+	if t.Logf("%s", out); err != nil {
+		t.Error(err)
+	}
+	return false
+}
 
 // open is the device, or skips the test.
 func open(t *testing.T) *cuda.Device {
@@ -236,15 +254,7 @@ func TestStagesOnTheDevice(t *testing.T) {
 // TestAFaultLosesTheDevice: a kernel that reads where nothing is ends the device, not the process; later calls say so.
 func TestAFaultLosesTheDevice(t *testing.T) {
 	d := open(t)
-	if cudatest.OnHost() {
-		t.Skip("a fault is not made: the host's memory is the device's")
-	}
-	if !*faulty {
-		d.Close()
-		cmd := exec.Command(os.Args[0], append(cudatest.Args(), "-test.run", "^TestAFaultLosesTheDevice$", "-fault")...)
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Errorf("%v: %s", err, out)
-		}
+	if !apart(t) {
 		return
 	}
 	l, _, y := gather(t, d, 64, 1<<20, []int32{1 << 18})
@@ -260,6 +270,58 @@ func TestAFaultLosesTheDevice(t *testing.T) {
 			t.Errorf("later: %v", later)
 		}
 	}
+}
+
+// TestBlocksThatNeverComeLoseTheDevice: a kernel whose blocks wait for one that is not there traps after a while.
+func TestBlocksThatNeverComeLoseTheDevice(t *testing.T) {
+	m, _ := machines(t)
+	if !apart(t) {
+		return
+	}
+	took, err := waitInVain(t, m)
+	t.Logf("%v: %v", took, err)
+	if !diag.Is(err, diag.DeviceLost) || !strings.Contains(err.Error(), "kernel experts_layer_rows") || took < 100*time.Millisecond {
+		t.Error("that is no trap")
+	}
+}
+
+// TestAHangOnTheDevice: a kernel that runs beyond the limit loses the device, and neither closing it nor the end of the process waits.
+func TestAHangOnTheDevice(t *testing.T) {
+	m, _ := machines(t)
+	began := time.Now()
+	if !apart(t, "-device-timeout", "300ms") {
+		t.Logf("the process took %v", time.Since(began))
+		return
+	}
+	took, err := waitInVain(t, m)
+	t.Logf("%v: %v", took, err)
+	if !diag.Is(err, diag.DeviceLost) || !strings.Contains(err.Error(), "the device is not done after 300ms") || took > 600*time.Millisecond {
+		t.Error("it is not found in time")
+	}
+	began = time.Now()
+	if m.dev.Close(); time.Since(began) > 100*time.Millisecond {
+		t.Errorf("closing takes %v", time.Since(began))
+	}
+}
+
+// waitInVain launches a kernel whose blocks never meet, since one seems to have come too many.
+func waitInVain(t *testing.T, m machine) (took time.Duration, err error) {
+	k := m.class.Kernels["experts_layer_rows"]
+	if k == nil {
+		t.Skip("no kernel's blocks wait for each other")
+	}
+	const meet, hidden, experts, inner = 1088, 64, 8, 32
+	counters := make([]int32, 8192)
+	counters[meet] = 1 << 20
+	s := newStory("in vain", 1, 1, 1)
+	s.step(k.Name, 1, 1, 1).io(s, "x", plan.Rows, hidden, s.normal).weight(s, "norm", tensor.F32, 1, hidden).weight(s, "router", tensor.BF16, 1, experts, hidden).
+		weight(s, "gate_up", tensor.BF16, 1, experts, 2*inner, hidden).weight(s, "down", tensor.BF16, 1, experts, hidden, inner).ints("meet", len(counters), counters).
+		attr("k", 2).attr("score", "softmax").attr("act", "silu").attr("eps", 1e-6).attr("plus_one", 0).attr("renorm", 1).attr("renorm_eps", 0.0).attr("weight_scale", 1.0)
+	began := time.Now()
+	defer func() { took = time.Since(began) }()
+	defer func() { err, _ = recover().(error) }()
+	m.run(t, s, nil)
+	return
 }
 
 // TestSpeedOnTheDevice logs what a launch, a replayed launch and a pinned copy cost.

@@ -18,6 +18,7 @@ var (
 	library = flag.String("cuda-library", "", "driver library instead of the system's")
 	modules = flag.String("modules", "", "folder of compiled modules instead of those in the binary")
 	seen    = flag.String("seen", "", "list of kernels that ran, to write to (SEEN.toml of a class)")
+	timeout = flag.Duration("device-timeout", 0, "how long a wait for the device may take; 0: for ever")
 )
 
 // Device is an open device with the class whose kernels it runs.
@@ -49,7 +50,7 @@ func Open(t testing.TB, kernels fs.FS) Device {
 	} else if d.Code, err = kernel.OpenCode(kernels, d.Tree.Targets[d.Class.Name]); err != nil {
 		t.Skip("kernels are not run: ", err)
 	}
-	if d.Device, err = cuda.Open(cuda.Options{Class: d.Class, Modules: d.Code, Library: *library}); err != nil {
+	if d.Device, err = cuda.Open(cuda.Options{Class: d.Class, Modules: d.Code, Library: *library, Timeout: *timeout}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { d.Close() })
@@ -90,4 +91,6 @@ func (d *Device) Saw(t testing.TB, kernels fs.FS, names ...string) {
 func OnHost() bool { return *library != "" }
 
 // Args are the package's flags as given, for a process that the test starts.
-func Args() []string { return []string{"-cuda-library", *library, "-modules", *modules} }
+func Args() []string {
+	return []string{"-cuda-library", *library, "-modules", *modules, "-device-timeout", timeout.String()}
+}
