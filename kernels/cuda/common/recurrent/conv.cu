@@ -3,9 +3,9 @@
 //
 //	[slots] [K-1] [C]
 //
-// A warp has 128 channels of 4 rows of a sequence and loads them, and the K-1 rows before, at once; a block four warps, one behind
-// the other, so that rows are read from L2 once and nearly no more. The warp of a sequence's first rows reads its state, and writes what comes after its last: no other needs it.
-// Grid: C/128, rows/16 + seqs.
+// A warp has 128 channels of some rows of a sequence and loads them, and the K-1 rows before, at once; a block has 16 rows, its warps
+// one behind the other. Few rows are over sooner with 4 to a warp, many read less twice with 8. The warp of a sequence's first rows
+// reads its state, and writes what comes after its last: no other needs it. Grid: C/128, rows/16 + seqs; 32 threads a warp.
 
 #include "copy/vector.cuh"
 #include "epilogue/act.cuh"
@@ -13,7 +13,7 @@
 
 namespace {
 
-constexpr int kRows = 4, kWarps = 4, kTile = kRows * kWarps;
+constexpr int kTile = 16;
 
 // get loads channels c to c+3 of a row of C, of which there may be fewer; put stores them.
 __device__ __forceinline__ void get(float (&to)[4], const float* row, int c, int C) {
@@ -28,7 +28,7 @@ __device__ __forceinline__ void put(float* row, int c, int C, const float (&v)[4
     if (c + e < C) row[c + e] = v[e];
 }
 
-template <int K, class Act>
+template <int K, int kRows, class Act>
 __device__ __forceinline__ void convolve(const int32_t* seqs, const float* __restrict__ x, const float* __restrict__ w, const float* __restrict__ bias, float* __restrict__ state,
                                          const int32_t* __restrict__ cu_rows, const int32_t* __restrict__ state_slot,
                                          const int32_t* __restrict__ fresh, float* __restrict__ y, int C) {
@@ -96,8 +96,8 @@ __device__ __forceinline__ void convolve(const int32_t* seqs, const float* __res
 
 }  // namespace
 
-#define CONV(ACT, K)                                                                                        \
-  extern "C" __global__ void conv_##ACT##_##K(const int32_t* __restrict__ seqs,       /* [1] of this step */ \
+#define CONV(ACT, K, ROWS)                                                                                  \
+  extern "C" __global__ void conv_##ACT##_##K##_##ROWS(const int32_t* __restrict__ seqs,       /* [1] */     \
                                               const float* __restrict__ x,            /* [rows, C] */       \
                                               const float* __restrict__ w,            /* [C, K] */          \
                                               const float* __restrict__ bias,         /* [C], or null */    \
@@ -108,12 +108,13 @@ __device__ __forceinline__ void convolve(const int32_t* seqs, const float* __res
                                               float* __restrict__ y,                  /* [rows, C] */       \
                                               int32_t C) {                                                  \
     begin();                                                                                                \
-    convolve<K, act::ACT>(seqs, x, w, bias, state, cu_rows, state_slot, fresh, y, C);                             \
+    convolve<K, ROWS, act::ACT>(seqs, x, w, bias, state, cu_rows, state_slot, fresh, y, C);                 \
   }
+#define CONVS(ACT, K) CONV(ACT, K, 4) CONV(ACT, K, 8)
 
-CONV(silu, 2)
-CONV(silu, 3)
-CONV(silu, 4)
-CONV(none, 2)
-CONV(none, 3)
-CONV(none, 4)
+CONVS(silu, 2)
+CONVS(silu, 3)
+CONVS(silu, 4)
+CONVS(none, 2)
+CONVS(none, 3)
+CONVS(none, 4)
