@@ -24,7 +24,8 @@ type Launch struct {
 	//	count:axis         8-byte pointer to the step's count in head of an axis that varies: int32 rows, seqs or outs
 	//	i32:expr i64:expr  an integer expression
 	//	tmap:arg:box:swz   a tensor map (128 bytes) over the argument: box as extents joined by x, outermost first, each a
-	//	                   number or a name; swz is none, 32, 64 or 128 bytes; a state has one more axis, its tokens or slots, outermost
+	//	                   number or a name; swz is none, 32, 64 or 128 bytes; a state has one more axis, its tokens or slots, outermost;
+	//	                   arg[a@s,b] is the argument seen as of other axes: a of them s values apart, by default as many as those inside have
 	Params  []string `toml:"params"`
 	Grid    []string `toml:"grid"`    // blocks along x, y, z; missing ones are 1
 	Block   string   `toml:"block"`   // threads
@@ -125,6 +126,8 @@ func (k ParamKind) Size() int { return [...]int{8, 8, 4, 8, 4, 128}[k] }
 type LaunchParam struct {
 	Kind    ParamKind
 	Arg     string   // of a pointer or tensor map
+	View    []string // extents that a tensor map sees instead of its argument's
+	Strides []string // values from one to the next of each, "" what those inside have
 	Attr    string   // of a float
 	Axis    string   // of a count
 	Expr    string   // of an integer
@@ -159,24 +162,36 @@ func (k *Kernel) Param(text string) (LaunchParam, error) {
 
 func (k *Kernel) mapParam(text string) (LaunchParam, error) {
 	parts := strings.Split(text, ":")
-	if len(parts) != 3 || k.Arg(parts[0]) == nil {
+	name, view, seen := strings.Cut(parts[0], "[")
+	arg := k.Arg(name)
+	if len(parts) != 3 || arg == nil || seen && (!strings.HasSuffix(view, "]") || arg.Kind == StateArg) {
 		return LaunchParam{}, fmt.Errorf("parameter %q: a tensor map is tmap:argument:box:swizzle", "tmap:"+text)
 	}
-	p := LaunchParam{Kind: MapParam, Arg: parts[0], Box: strings.Split(parts[1], "x")}
+	p := LaunchParam{Kind: MapParam, Arg: name, Box: strings.Split(parts[1], "x")}
+	rank := len(arg.Shape)
+	if arg.Kind == StateArg {
+		rank++
+	}
+	if seen {
+		for axis := range strings.SplitSeq(strings.TrimSuffix(view, "]"), ",") {
+			extent, stride, apart := strings.Cut(axis, "@")
+			p.View, p.Strides = append(p.View, extent), append(p.Strides, stride)
+			if err := k.CheckExpr(stride); apart && err != nil {
+				return p, err
+			}
+		}
+		rank = len(p.View)
+	}
 	if parts[2] != "none" {
 		p.Swizzle, _ = strconv.Atoi(parts[2])
 		if p.Swizzle != 32 && p.Swizzle != 64 && p.Swizzle != 128 {
 			return p, fmt.Errorf("parameter %q: swizzle is none, 32, 64 or 128", "tmap:"+text)
 		}
 	}
-	rank := len(k.Arg(p.Arg).Shape)
-	if k.Arg(p.Arg).Kind == StateArg {
-		rank++
-	}
 	if len(p.Box) != rank {
 		return p, fmt.Errorf("parameter %q: a box of %d extents over %d axes", "tmap:"+text, len(p.Box), rank)
 	}
-	for _, b := range p.Box {
+	for _, b := range slices.Concat(p.View, p.Box) {
 		if err := k.CheckExpr(b); err != nil {
 			return p, err
 		}

@@ -283,7 +283,10 @@ func (k *Kernel) withConstants(values map[string]int64) *Kernel {
 		l.Grid, l.Block, l.Shared, l.Params = all(l.Grid), put(l.Block), put(l.Shared), slices.Clone(l.Params)
 		for i, p := range l.Params {
 			parts := strings.Split(p, ":")
-			if parts[0] == "tmap" && len(parts) == 4 { // tmap:argument:box:swizzle
+			if parts[0] == "tmap" && len(parts) == 4 { // tmap:argument[view]:box:swizzle
+				if arg, view, seen := strings.Cut(parts[1], "["); seen {
+					parts[1] = arg + "[" + put(view)
+				}
 				parts[2] = strings.Join(all(strings.Split(parts[2], "x")), "x")
 				l.Params[i] = strings.Join(parts, ":")
 			} else {

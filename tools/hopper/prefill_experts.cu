@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Checks and times Hopper's experts of 9 rows and more. Needs a GPU.
 //
-//	prefill_experts [check] [time] [rows=2048,8192]
+//	prefill_experts [check] [time] [cluster=1,2] [rows=2048,8192]
 
 #include "../../kernels/include/epilogue/fast_act.cuh"
 #include "../../kernels/include/mma/bf16.cuh"
-#include "../../kernels/include/mma/tiles.cuh"
+#include "../../kernels/include/mma/ragged.cuh"
 #include "prefill.cuh"
 
 namespace k_experts {
@@ -26,14 +26,18 @@ struct Moe {
 };
 void moe_sort(const Moe& m) { rig::launch(k_experts::experts_sort, Config{dim3(m.E), 1024}, m.count, m.ids, m.first, m.place, m.E, m.k); }
 void moe_spread(const Moe& m) { rig::launch(k_experts::experts_spread, Config{dim3(m.all), 256}, m.count, m.x, m.place, m.xs, m.H, m.k); }
-Config tiles_config() { return {dim3(rig::sms), 384, 197696}; }
+int cluster = 2;  // blocks that share rows of x
+Config tiles() { return {dim3(rig::sms / cluster * cluster), ragged::kThreads, ragged::kSharedBytes, cluster}; }
 void moe_up(const Moe& m) {
-  rig::launch(k_experts::experts_up_tiles_silu, tiles_config(), m.first, prefill::matrix_map<Map>(m.xs, m.all * m.k, m.H, 128),
-              prefill::matrices_map<Map>(m.gate_up, m.E, 2 * m.I, m.H, 128), m.h, m.E, m.H, m.I, 0.0f);
+  const uint64_t E = m.E, H = m.H, I = m.I;
+  const auto x = [&](int rows) { return prefill::matrix_map<Map>(m.xs, m.all * m.k, H, rows); };
+  const Map w = prefill::box_map<Map>(m.gate_up, {H, 8, 2, I / 8, E}, {2 * H, 2 * H * I, 16 * H, 4 * H * I}, {64, 8, 2, 8, 1});
+  rig::launch(k_experts::experts_up_tiles_silu, tiles(), m.first, x(128), x(64), x(32), x(16), w, m.h, m.E, m.H, m.I, 0.0f);
 }
 void moe_down(const Moe& m) {
-  rig::launch(k_experts::experts_down_tiles, tiles_config(), m.first, prefill::matrix_map<Map>(m.h, m.all * m.k, m.I, 128),
-              prefill::matrices_map<Map>(m.down, m.E, m.H, m.I, 128), m.d, m.E, m.H, m.I);
+  const auto h = [&](int rows) { return prefill::matrix_map<Map>(m.h, m.all * m.k, m.I, rows); };
+  rig::launch(k_experts::experts_down_tiles, tiles(), m.first, h(128), h(64), h(32), h(16),
+              prefill::matrices_map<Map>(m.down, m.E, m.H, m.I, ragged::kCols), m.d, m.E, m.H, m.I);
 }
 void moe_combine(const Moe& m) { rig::launch(k_experts::experts_combine, Config{dim3(m.all), 256}, m.count, m.weights, m.place, m.d, m.y, m.H, m.k); }
 void moe_all(const Moe& m) { moe_sort(m), moe_spread(m), moe_up(m), moe_down(m), moe_combine(m); }
@@ -98,7 +102,7 @@ void check(int rows, int all, int E, int k, int H, int I, int lots = 0) {
   moe_all(m);
   OK(cudaStreamSynchronize(rig::stream));
   char name[128];
-  snprintf(name, sizeof name, "rows %d of %d E=%d k=%d H=%d I=%d", rows, all, E, k, H, I);
+  snprintf(name, sizeof name, "rows %d of %d E=%d k=%d H=%d I=%d cluster %d", rows, all, E, k, H, I, cluster);
   prefill::hold(name, m.y, ref, rows, all, H, 5e-4);
   rig::release();
 }
@@ -117,8 +121,8 @@ void time(int rows, int E, int k, int H, int I) {
   OK(cudaStreamSynchronize(rig::stream));
   const auto t = [&](void (*f)(const Moe&)) { return rig::time_graph(6, [&](int i) { f(m[i % 2]); }, 7); };
   const double flop = 6.0 * rows * k * H * I, all = t(moe_all);
-  printf("time  rows %5d E %3d k %d H %d I %d: sort %6.1f spread %6.1f up %7.1f down %7.1f combine %6.1f, all %8.1f us %6.1f TFLOP/s, weights at %6.0f GB/s\n", rows,
-         E, k, H, I, t(moe_sort), t(moe_spread), t(moe_up), t(moe_down), t(moe_combine), all, flop / all * 1e-6,
+  printf("time  rows %5d E %3d k %d H %d I %d cluster %d: sort %6.1f spread %6.1f up %7.1f down %7.1f combine %6.1f, all %8.1f us %6.1f TFLOP/s, weights at %6.0f GB/s\n", rows,
+         E, k, H, I, cluster, t(moe_sort), t(moe_spread), t(moe_up), t(moe_down), t(moe_combine), all, flop / all * 1e-6,
          6.0 * std::min(E, rows * k) * H * I / all * 1e-3);
   fflush(stdout);
   rig::release();
@@ -126,8 +130,11 @@ void time(int rows, int E, int k, int H, int I) {
 
 int main(int argc, char** argv) {
   const prefill::Words words(argc, argv);
-  if (words.has("check")) checks();
-  if (words.has("time")) {
+  const std::vector<int> clusters = words.numbers("cluster", {2});
+  for (int c : clusters) {
+    cluster = c;
+    if (words.has("check")) checks();
+    if (!words.has("time")) continue;
     for (int r : words.numbers("rows", {16, 32, 64, 128, 256, 512, 2048, 8192})) time(r, 128, 8, 2048, 768);
     for (int r : words.numbers("rows", {64, 2048, 8192})) time(r, 256, 8, 2048, 512);
   }

@@ -170,6 +170,38 @@ func TestTensorMapsOfStates(t *testing.T) {
 	}
 }
 
+// TestTensorMapsOfViews: a matrix as matrices of fewer rows, its halves in turns; nothing past its values.
+func TestTensorMapsOfViews(t *testing.T) {
+	f, d := openFake(t)
+	b := &binding{dev: d, k: d.opts.Class.Kernels["linear"], args: map[string]*gpu.Arg{}, env: kernel.NewEnv(nil)}
+	w := &goodBinding(t, d).Args[1]
+	w.Axes, w.DType = axes("N", 24, "K", 64), tensor.BF16
+	b.args["w"] = w
+	b.env.Sizes["N"], b.env.Sizes["K"] = 24, 64
+	for text, want := range map[string][]uint64{
+		"tmap:w[N/8,8,K]:2x8x64:128":            {9, 3, 64, 8, 3, 128, 1024, 64, 8, 2, 3},
+		"tmap:w[3@4*K,2@12*K,4,K]:1x2x4x64:128": {9, 4, 64, 4, 2, 3, 128, 1536, 512, 64, 4, 2, 1, 3},
+		"tmap:w[N/8,9,K]:2x4x64:128":            nil,
+		"tmap:w[3@8*K,2@12*K,4,K]:1x2x4x64:128": nil,
+	} {
+		p, err := b.k.Param(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var m [16]uint64
+		if err := b.tensorMap(p, unsafe.Pointer(&m)); (err == nil) != (want != nil) {
+			t.Errorf("%s: %v", text, err)
+		} else if err == nil && !slices.Equal(f.maps[len(f.maps)-1], want) {
+			t.Errorf("%s: tensor map %v, want %v", text, f.maps[len(f.maps)-1], want)
+		}
+	}
+	for _, text := range []string{"tmap:w[N,K:1x64:128", "tmap:w[N,M]:1x64:128", "tmap:w[N@M,K]:1x64:128", "tmap:w[N,K]:64:128", "tmap:pool[N,K]:1x64:128"} {
+		if _, err := b.k.Param(text); err == nil {
+			t.Errorf("%s is read", text)
+		}
+	}
+}
+
 func TestBindNamesWhatIsWrong(t *testing.T) {
 	f, d := openFake(t)
 	f.entries["linear_f16_f32_fast_4"] = []int{8, 8, 8}

@@ -34,9 +34,9 @@ template <int Cols, int Stages>
 constexpr int kSharedBytes = sizeof(Shared<Cols, Stages>) + 1024;  // the ring starts at a multiple of 1024
 
 // Tile is what a block multiplies at a time: rows of x from row on, of which those from end on are not its own, by tile col of the
-// columns of a matrix.
+// columns.
 struct Tile {
-  int row, end, col, matrix;
+  int row, end, col;
 };
 
 // Dense gives the tiles of this block of its cluster: rows fastest within kGroup rows, then columns, then the next rows.
@@ -52,7 +52,7 @@ struct Dense {
   __device__ __forceinline__ bool next(Tile& t) {
     if (at >= units * cols) return false;
     const int first = at / (group * cols) * group, n = min(group, units - first), i = at - first * cols;
-    t = {((first + i % n) * blocks + rank) * kRows, rows, i / n, 0};
+    t = {((first + i % n) * blocks + rank) * kRows, rows, i / n};
     at += step;
     return true;
   }
@@ -90,13 +90,13 @@ __device__ __forceinline__ Shared<Cols, Stages>& begin() {
 // multiply runs all tiles that the walk gives this block. Work has
 //
 //	copy(dst, tile, k, half, full)       copies half of the w of a tile, from k on
-//	copy_to(blocks, dst, …)              the same for blocks of a cluster; only where there are clusters
+//	copy_to(blocks, dst, …)              the same for blocks of a cluster
 //	put(sums, tile, row)                 takes the sums that this thread has, as wgmma.cuh draws them; row is that of its first ones
 //
 // Grid: any multiple of the cluster, best one block a multiprocessor; 384 threads; kSharedBytes.
-template <bool Clusters, int Cols, int Stages, class Walk, class Work>
+template <int Cols, int Stages, class Walk, class Work>
 __device__ __forceinline__ void multiply(Shared<Cols, Stages>& s, const ptx::tensor_map& x, Walk walk, const Work& work, int K) {
-  const int blocks = Clusters ? ptx::cluster_size() : 1, rank = Clusters ? ptx::cluster_rank() : 0, group = threadIdx.x / 128;
+  const int blocks = ptx::cluster_size(), rank = ptx::cluster_rank(), group = threadIdx.x / 128;
   const int steps = (K + kDepth - 1) / kDepth;
   Place<Stages> at;
   Tile t;
@@ -113,7 +113,7 @@ __device__ __forceinline__ void multiply(Shared<Cols, Stages>& s, const ptx::ten
           if (blocks == 1) {
             work.copy(stage.w[0], t, k * kDepth, 0, full);
             work.copy(stage.w[1], t, k * kDepth, 1, full);
-          } else if constexpr (Clusters) {
+          } else {
             work.copy_to(3, stage.w[rank], t, k * kDepth, rank, full);
           }
         }
@@ -125,10 +125,7 @@ __device__ __forceinline__ void multiply(Shared<Cols, Stages>& s, const ptx::ten
     const bool tells = threadIdx.x % 32 == 0 && warp < blocks;  // this thread tells block warp that a stage is free
     const auto free = [&](int stage) {
       if (!tells) return;
-      if constexpr (Clusters)
-        ptx::mbarrier_free_at(&s.empty[stage], warp);
-      else
-        ptx::mbarrier_arrive(&s.empty[stage]);
+      ptx::mbarrier_free_at(&s.empty[stage], warp);
     };
     while (walk.next(t)) {
       if (t.row + mine >= t.end) {  // nothing of it counts
@@ -158,7 +155,7 @@ __device__ __forceinline__ void multiply(Shared<Cols, Stages>& s, const ptx::ten
     }
   }
   __syncwarp();
-  if constexpr (Clusters) ptx::cluster_meet();  // a block that leaves takes its shared memory along
+  ptx::cluster_meet();  // a block that leaves takes its shared memory along
 }
 
 // Sums of a thread, to memory: value(j, i) of pair j, i as wgmma.cuh draws it. y is the first one's place in rows of N; cols and

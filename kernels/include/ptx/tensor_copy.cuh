@@ -25,6 +25,10 @@ inline void tensor_copy(void* dst, const tensor_map* m, int column, int row, int
   const int at[3] = {column, row, matrix};
   copy_box(dst, m, at, b);
 }
+inline void tensor_copy(void* dst, const tensor_map* m, int a, int b, int c, int d, int e, uint64_t* full) {
+  const int at[5] = {a, b, c, d, e};
+  copy_box(dst, m, at, full);
+}
 inline void tensor_copy_to(uint16_t, void* dst, const tensor_map* m, int column, int row, uint64_t* b) { tensor_copy(dst, m, column, row, b); }
 inline void mbarrier_free_at(uint64_t* b, uint32_t) { mbarrier_arrive(b); }
 inline void add_to(float* y, float4 v) {
@@ -49,6 +53,13 @@ __device__ __forceinline__ void tensor_copy(void* dst, const tensor_map* m, int 
   asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], [%5];" ::"r"(
                    shared_address(dst)),
                "l"(m), "r"(column), "r"(row), "r"(matrix), "r"(shared_address(b))
+               : "memory");
+}
+// Box of an array of five axes.
+__device__ __forceinline__ void tensor_copy(void* dst, const tensor_map* m, int a, int b, int c, int d, int e, uint64_t* full) {
+  asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4, %5, %6}], [%7];" ::"r"(
+                   shared_address(dst)),
+               "l"(m), "r"(a), "r"(b), "r"(c), "r"(d), "r"(e), "r"(shared_address(full))
                : "memory");
 }
 // tensor_copy_to brings it to the same place of all blocks whose bits are set, and counts at the same barrier of each.

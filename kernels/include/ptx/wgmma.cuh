@@ -74,6 +74,39 @@ __device__ __forceinline__ void wgmma_bf16(float (&c)[128], uint64_t a, uint64_t
       : METRALE_C32(0), METRALE_C32(32), METRALE_C32(64), METRALE_C32(96)
       : "l"(a), "l"(b), "r"(int(add)));
 }
+__device__ __forceinline__ void wgmma_bf16(float (&c)[112], uint64_t a, uint64_t b, bool add) {
+  asm volatile(
+      "{\n"
+      ".reg .pred add;\n"
+      "setp.ne.b32 add, %114, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n224k16.f32.bf16.bf16 {" METRALE_TEN() METRALE_TEN(1) METRALE_TEN(2) METRALE_TEN(3) METRALE_TEN(4) METRALE_TEN(5) METRALE_TEN(6) METRALE_TEN(7) METRALE_TEN(8) METRALE_TEN(9) METRALE_TEN(10)
+      "%110,%111}, %112, %113, add, 1, 1, 0, 0;\n"
+      "}"
+      : METRALE_C32(0), METRALE_C32(32), METRALE_C32(64), METRALE_C8(96), METRALE_C8(104)
+      : "l"(a), "l"(b), "r"(int(add)));
+}
+__device__ __forceinline__ void wgmma_bf16(float (&c)[96], uint64_t a, uint64_t b, bool add) {
+  asm volatile(
+      "{\n"
+      ".reg .pred add;\n"
+      "setp.ne.b32 add, %98, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n192k16.f32.bf16.bf16 {" METRALE_TEN() METRALE_TEN(1) METRALE_TEN(2) METRALE_TEN(3) METRALE_TEN(4) METRALE_TEN(5) METRALE_TEN(6) METRALE_TEN(7) METRALE_TEN(8)
+      "%90,%91,%92,%93,%94,%95}, %96, %97, add, 1, 1, 0, 0;\n"
+      "}"
+      : METRALE_C32(0), METRALE_C32(32), METRALE_C32(64)
+      : "l"(a), "l"(b), "r"(int(add)));
+}
+__device__ __forceinline__ void wgmma_bf16(float (&c)[80], uint64_t a, uint64_t b, bool add) {
+  asm volatile(
+      "{\n"
+      ".reg .pred add;\n"
+      "setp.ne.b32 add, %82, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n160k16.f32.bf16.bf16 {" METRALE_TEN() METRALE_TEN(1) METRALE_TEN(2) METRALE_TEN(3) METRALE_TEN(4) METRALE_TEN(5) METRALE_TEN(6)
+      "%70,%71,%72,%73,%74,%75,%76,%77,%78,%79}, %80, %81, add, 1, 1, 0, 0;\n"
+      "}"
+      : METRALE_C32(0), METRALE_C32(32), METRALE_C8(64), METRALE_C8(72)
+      : "l"(a), "l"(b), "r"(int(add)));
+}
 template <int TransA = 0, int TransB = 0>
 __device__ __forceinline__ void wgmma_bf16(float (&c)[64], uint64_t a, uint64_t b, bool add) {
   asm volatile(

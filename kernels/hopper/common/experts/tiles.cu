@@ -13,90 +13,58 @@
 //
 // An expert that every row takes is one more, whose places are behind those, in the order of the rows; its matrices are apart.
 //
-// Algorithm and order of sums: mma/tiles.cuh. H and I must divide by 8.
+// Algorithm and order of sums: mma/ragged.cuh. H and I must divide by 8.
 
 #include "../../../include/epilogue/fast_act.cuh"
 #include "../../../include/mma/bf16.cuh"
-#include "../../../include/mma/tiles.cuh"
+#include "../../../include/mma/ragged.cuh"
 
 namespace {
 
-constexpr int kCols = 256, kStages = 4, kHalf = kCols / 2;
-constexpr int kMaxExperts = 1024;
-
-// Sorted gives the tiles of sorted rows: by expert, then columns, rows fastest.
-struct Sorted {
-  const int* first;    // [E+1] place of an expert's first row
-  const int* tiles;    // [E+1] number of an expert's first tile along the rows
-  int experts, cols, at, expert = 0;
-
-  __device__ __forceinline__ bool next(tiles::Tile& t) {
-    while (expert < experts && at >= tiles[expert + 1] * cols) expert++;
-    if (expert == experts) return false;
-    const int i = at - tiles[expert] * cols, n = tiles[expert + 1] - tiles[expert];
-    t = {first[expert] + i % n * tiles::kRows, first[expert + 1], i / n, expert};
-    at += gridDim.x;
-    return true;
-  }
-};
-
-// sorted makes the walk from the experts' first places.
-__device__ __forceinline__ Sorted sorted(const int32_t* places, int E, int cols) {
-  __shared__ int first[kMaxExperts + 2], tiles[kMaxExperts + 2];
-  for (int e = threadIdx.x; e <= E; e += tiles::kThreads) first[e] = places[e];
-  __syncthreads();
-  if (threadIdx.x < 32) {
-    int before = 0;
-    for (int base = 0; base < E; base += 32) {
-      const int e = base + threadIdx.x, n = e < E ? (first[e + 1] - first[e] + tiles::kRows - 1) / tiles::kRows : 0;
-      int sum = n;
-#pragma unroll
-      for (int d = 1; d < 32; d *= 2) {
-        const int v = __shfl_up_sync(~0u, sum, d);
-        if (threadIdx.x >= d) sum += v;
-      }
-      if (e < E) tiles[e + 1] = before + sum;
-      before += __shfl_sync(~0u, sum, 31);
-    }
-    if (threadIdx.x == 0) tiles[0] = 0;
-  }
-  __syncthreads();
-  return {first, tiles, E, cols, int(blockIdx.x)};
-}
-
-// Up writes h = act(gate x) * (up x): a tile is half rows of gate and half rows of up.
+// Up writes h = act(gate x) * (up x). Eights of rows of gate and up are in turns, so that a thread has both sums of an output.
 template <class Glu, bool Shared>
 struct Up {
-  const ptx::tensor_map *w, *gate, *up;  // [E, 2I, H], gate before up; [I, H] of the shared expert
+  static constexpr int kCols = ragged::kCols / 2;
+  const ptx::tensor_map *w, *gate, *up;  // [E, 2I, H] by eights of I, gate, up, row, K; [I, H] of the shared expert
   uint16_t* h;                           // [places, I]
   int E, I;
   float limit;
 
-  __device__ __forceinline__ void copy(void* dst, const tiles::Tile& t, int k, int half, uint64_t* full) const {
-    if (Shared && t.matrix == E) return ptx::tensor_copy(dst, half ? up : gate, k, t.col * kHalf, full);
-    ptx::tensor_copy(dst, w, k, half * I + t.col * kHalf, t.matrix, full);
+  __device__ __forceinline__ void copy(unsigned char* dst, const ragged::Tile& t, int k, uint64_t* full) const {
+    constexpr int kEight = 8 * ragged::kDepth * 2;
+    if (Shared && t.matrix == E) {
+      for (int i = 0; i < ragged::kCols / 8; i++) ptx::tensor_copy(dst + i * kEight, i % 2 ? up : gate, k, t.col * kCols + i / 2 * 8, full);
+      return;
+    }
+    ptx::tensor_copy(dst, w, k, 0, 0, t.col * 8, t.matrix, full);
   }
-  __device__ __forceinline__ void put(const float (&sums)[kCols / 2], const tiles::Tile& t, int row) const {
-    const int first = t.col * kHalf + threadIdx.x % 4 * 2;
-    tiles::put<kCols / 16, tiles::SetBf16>([&](int j, int i) { return Glu::of(sums[4 * j + i], sums[kCols / 4 + 4 * j + i], limit); },
-                                           h + int64_t(row) * I + first, I, I - first, t.end - row);
+  template <int N>
+  __device__ __forceinline__ void put(const float (&sums)[N], const ragged::Tile& t, int row, unsigned char* turn) const {
+    const int col = t.col * kCols + row / 2;
+    const auto word = [&](int q) {
+      const float* s = sums + 4 * q;
+      return ptx::pack_bf16(Glu::of(s[0], s[2], limit), Glu::of(s[1], s[3], limit));
+    };
+    ragged::leave<4, N>(turn, word, h + int64_t(t.row) * I + col, I, t.end - t.row, I - col);
   }
 };
 
 // Down writes d = down h.
 template <bool Shared>
 struct Down {
-  const ptx::tensor_map *w, *shared;  // [E, H, I]; [H, I]
+  const ptx::tensor_map *w, *shared;  // [E, H, I]; [1, H, I]
   uint16_t* d;                        // [places, H]
   int E, H;
 
-  __device__ __forceinline__ void copy(void* dst, const tiles::Tile& t, int k, int half, uint64_t* full) const {
-    if (Shared && t.matrix == E) return ptx::tensor_copy(dst, shared, k, t.col * kCols + half * kHalf, full);
-    ptx::tensor_copy(dst, w, k, t.col * kCols + half * kHalf, t.matrix, full);
+  __device__ __forceinline__ void copy(unsigned char* dst, const ragged::Tile& t, int k, uint64_t* full) const {
+    const bool own = Shared && t.matrix == E;
+    ptx::tensor_copy(dst, own ? shared : w, k, t.col * ragged::kCols, own ? 0 : t.matrix, full);
   }
-  __device__ __forceinline__ void put(const float (&sums)[kCols / 2], const tiles::Tile& t, int row) const {
-    const int first = t.col * kCols + threadIdx.x % 4 * 2;
-    tiles::put<kCols / 8, tiles::SetBf16>([&](int j, int i) { return sums[4 * j + i]; }, d + int64_t(row) * H + first, H, H - first, t.end - row);
+  template <int N>
+  __device__ __forceinline__ void put(const float (&sums)[N], const ragged::Tile& t, int row, unsigned char* turn) const {
+    const int col = t.col * ragged::kCols + row;
+    const auto word = [&](int q) { return ptx::pack_bf16(sums[2 * q], sums[2 * q + 1]); };
+    ragged::leave<8, N>(turn, word, d + int64_t(t.row) * H + col, H, t.end - t.row, H - col);
   }
 };
 
@@ -114,11 +82,15 @@ extern "C" __global__ void __launch_bounds__(1024) experts_sort(const int32_t* _
   ptx::wait_for_predecessor();
   const int slots = *count * k, e = blockIdx.x, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int piece = (slots + 1023) / 1024 * 32, from = min(warp * piece, slots), to = min(from + piece, slots);
+  const auto eight = [&](int base, auto&& with) {  // ids of eight steps of a warp, all under way at once; E past the piece
+    int id[8];
+#pragma unroll
+    for (int j = 0; j < 8; j++) id[j] = base + 32 * j + lane < to ? ids[base + 32 * j + lane] : gridDim.x;
+#pragma unroll
+    for (int j = 0; j < 8; j++) with(id[j], base + 32 * j + lane);
+  };
   int low = 0, same = 0;
-  for (int i = from + lane; i < to; i += 32) {
-    const int id = ids[i];
-    low += id < e, same += id == e;
-  }
+  for (int base = from; base < to; base += 256) eight(base, [&](int id, int) { low += id < e, same += id == e; });
 #pragma unroll
   for (int d = 16; d > 0; d /= 2) low += __shfl_xor_sync(~0u, low, d), same += __shfl_xor_sync(~0u, same, d);
   if (lane == 0) lower[warp] = low, mine[warp] = same;
@@ -134,13 +106,12 @@ extern "C" __global__ void __launch_bounds__(1024) experts_sort(const int32_t* _
     if (e == E - 1) first[E] = start + total, first[E + 1] = start + total + *count;
   }
   at += start;
-  for (int base = from; base < to; base += 32) {
-    const int i = base + lane;
-    const bool is = i < to && ids[i] == e;
-    const uint32_t all = __ballot_sync(~0u, is);
-    if (is) place[i] = at + __popc(all & ((1u << lane) - 1));
-    at += __popc(all);
-  }
+  for (int base = from; base < to; base += 256)
+    eight(base, [&](int id, int i) {
+      const uint32_t all = __ballot_sync(~0u, id == e);
+      if (id == e) place[i] = at + __popc(all & ((1u << lane) - 1));
+      at += __popc(all);
+    });
 }
 
 // spread copies a row of x to its places.
@@ -173,25 +144,27 @@ SPREAD(experts_spread, false)
 SPREAD(experts_spread_shared, true)
 
 #define MAP const __grid_constant__ ptx::tensor_map
-#define TILES extern "C" __global__ void __launch_bounds__(tiles::kThreads, 1)
+#define X(NAME) MAP NAME##128, MAP NAME##64, MAP NAME##32, MAP NAME##16
+#define BOXES(NAME) {{&NAME##128, &NAME##64, &NAME##32, &NAME##16}}
+#define TILES extern "C" __global__ void __launch_bounds__(ragged::kThreads, 1)
 
-#define UP(ACT)                                                                                                                       \
-  TILES experts_up_tiles_##ACT(const int32_t* __restrict__ first, /* [E+1] */                                                         \
-                               MAP x,                             /* [places, H] bf16, boxes of 128 × 64 */                           \
-                               MAP gate_up,                       /* [E, 2I, H] bf16, boxes of 128 × 64 */                            \
-                               uint16_t* __restrict__ h,          /* [places, I] */                                                   \
-                               int32_t E, int32_t H, int32_t I, float limit) {                                                        \
-    auto& s = tiles::begin<kCols, kStages>();                                                                                         \
-    const Up<fast_glu::ACT, false> work{&gate_up, nullptr, nullptr, h, E, I, limit};                                                  \
-    tiles::multiply<false>(s, x, sorted(first, E, (I + kHalf - 1) / kHalf), work, H);                                                 \
-  }                                                                                                                                   \
-  TILES experts_up_tiles_shared_##ACT(const int32_t* __restrict__ first, /* [E+2] */                                                  \
-                                      MAP x, MAP gate_up,                                                                             \
-                                      MAP gate, MAP up,                  /* [I, H] bf16, boxes of 128 × 64 */                         \
-                                      uint16_t* __restrict__ h, int32_t E, int32_t H, int32_t I, float limit) {                       \
-    auto& s = tiles::begin<kCols, kStages>();                                                                                         \
-    const Up<fast_glu::ACT, true> work{&gate_up, &gate, &up, h, E, I, limit};                                                         \
-    tiles::multiply<false>(s, x, sorted(first, E + 1, (I + kHalf - 1) / kHalf), work, H);                                             \
+#define UP(ACT)                                                                                                           \
+  TILES experts_up_tiles_##ACT(const int32_t* __restrict__ first, /* [E+1] */                                             \
+                               X(x),                              /* [places, H] bf16, boxes of 128, 64, 32, 16 × 64 */   \
+                               MAP gate_up,                       /* [E, I/8, 2, 8, H] bf16, boxes of 8 × 2 × 8 × 64 */   \
+                               uint16_t* __restrict__ h,          /* [places, I] */                                       \
+                               int32_t E, int32_t H, int32_t I, float limit) {                                            \
+    auto& s = ragged::begin();                                                                                            \
+    const Up<fast_glu::ACT, false> work{&gate_up, nullptr, nullptr, h, E, I, limit};                                      \
+    ragged::multiply(s, BOXES(x), ragged::walk(first, E, 2 * I), work, H);                                                       \
+  }                                                                                                                       \
+  TILES experts_up_tiles_shared_##ACT(const int32_t* __restrict__ first, /* [E+2] */                                      \
+                                      X(x), MAP gate_up,                                                                  \
+                                      MAP gate, MAP up,                  /* [I, H] bf16, boxes of 8 × 64 */               \
+                                      uint16_t* __restrict__ h, int32_t E, int32_t H, int32_t I, float limit) {           \
+    auto& s = ragged::begin();                                                                                            \
+    const Up<fast_glu::ACT, true> work{&gate_up, &gate, &up, h, E, I, limit};                                             \
+    ragged::multiply(s, BOXES(x), ragged::walk(first, E + 1, 2 * I), work, H);                                                   \
   }
 
 UP(silu)
@@ -200,19 +173,19 @@ UP(silu_then_limit)
 UP(swiglu_oai)
 
 TILES experts_down_tiles(const int32_t* __restrict__ first, /* [E+1] */
-                         MAP h,                             /* [places, I] bf16, boxes of 128 × 64 */
+                         X(h),                              /* [places, I] bf16, boxes of 128, 64, 32, 16 × 64 */
                          MAP down,                          /* [E, H, I] bf16, boxes of 128 × 64 */
                          uint16_t* __restrict__ d,          /* [places, H] */
                          int32_t E, int32_t H, int32_t I) {
-  auto& s = tiles::begin<kCols, kStages>();
-  tiles::multiply<false>(s, h, sorted(first, E, (H + kCols - 1) / kCols), Down<false>{&down, nullptr, d, E, H}, I);
+  auto& s = ragged::begin();
+  ragged::multiply(s, BOXES(h), ragged::walk(first, E, H), Down<false>{&down, nullptr, d, E, H}, I);
 }
 TILES experts_down_tiles_shared(const int32_t* __restrict__ first, /* [E+2] */
-                                MAP h, MAP down,
-                                MAP shared,                        /* [H, I] bf16, boxes of 128 × 64 */
+                                X(h), MAP down,
+                                MAP shared,                        /* [1, H, I] bf16, boxes of 128 × 64 */
                                 uint16_t* __restrict__ d, int32_t E, int32_t H, int32_t I) {
-  auto& s = tiles::begin<kCols, kStages>();
-  tiles::multiply<false>(s, h, sorted(first, E + 1, (H + kCols - 1) / kCols), Down<true>{&down, &shared, d, E, H}, I);
+  auto& s = ragged::begin();
+  ragged::multiply(s, BOXES(h), ragged::walk(first, E + 1, H), Down<true>{&down, &shared, d, E, H}, I);
 }
 
 // What combine does with a row's sum; and with the shared expert's place.

@@ -82,7 +82,7 @@ __device__ __forceinline__ float sum_lanes(float s) {
 template <class Work>
 __device__ __forceinline__ void run(const ptx::tensor_map& x, const Work& work, const int32_t* count, int K) {
   auto& s = tiles::begin<kCols, kStages>();
-  tiles::multiply<true>(s, x, tiles::Dense(*count, work.cols()), work, K);
+  tiles::multiply(s, x, tiles::Dense(*count, work.cols()), work, K);
 }
 
 }  // namespace
