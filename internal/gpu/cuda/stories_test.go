@@ -200,7 +200,7 @@ func stories() map[string][]*story {
 	add(gatesStory(7, 1, 0))
 	add(gatesStory(3, 16, 0))
 	add(gatesStory(4, 5, -5))
-	for _, s := range slices.Concat(attentionStories(), latentStories(), sparseStories(), entryStories(), fullStories(), routerStories()) {
+	for _, s := range slices.Concat(plainExpertsStories(), attentionStories(), latentStories(), sparseStories(), entryStories(), fullStories(), routerStories()) {
 		add(s)
 	}
 	for _, k := range []int{2, 3, 4} {
@@ -339,35 +339,6 @@ func groupMulStory(r, groups, k, n int) *story {
 func embedStory(h int, d tensor.DType) *story {
 	s := newStory(fmt.Sprint("embed/", d, "/", h), 5, 2, 1)
 	s.step("embed", 5, 2, 1).ints("tokens", 7, []int32{0, 39, 7, 7, 12}).weight(s, "w", d, 1, 40, h).out(s, "y", rows, h).attr("scale", 1.5)
-	return s
-}
-
-// mixture is a configuration of experts.
-type mixture struct {
-	rows, experts, k, h, i int
-	dtype                  tensor.DType
-	act                    string
-	gated, identity        int
-	limit                  float64
-	bias                   bool
-}
-
-func expertsStory(c mixture) *story {
-	s := newStory(fmt.Sprintf("experts/%+v", c), c.rows, 2, 1)
-	var ids []int32
-	for range c.rows {
-		for _, e := range s.rng.Perm(c.experts + c.identity)[:c.k] {
-			ids = append(ids, int32(e))
-		}
-	}
-	wide := (1 + c.gated) * c.i
-	p := s.step("experts", c.rows, 2, 1).in(s, "x", rows, c.h, s.normal).picks(s, "ids", plan.In, c.k, ids).in(s, "weights", rows, c.k, s.rng.Float32).
-		weight(s, "gate_up", c.dtype, 1/math.Sqrt(float64(c.h)), c.experts, wide, c.h).weight(s, "down", c.dtype, 1/math.Sqrt(float64(c.i)), c.experts, c.h, c.i)
-	p.scaled(s, "gate_up_scale", c.dtype, c.experts, wide).scaled(s, "down_scale", c.dtype, c.experts, c.h)
-	if c.bias {
-		p.weight(s, "gate_up_bias", tensor.F32, 1, c.experts, wide).weight(s, "down_bias", tensor.F32, 1, c.experts, c.h)
-	}
-	p.out(s, "y", rows, c.h).attr("k", c.k).attr("act", c.act).attr("limit", c.limit).attr("gated", c.gated).attr("identity", c.identity).attr("compute", "f32")
 	return s
 }
 

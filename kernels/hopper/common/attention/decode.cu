@@ -39,6 +39,7 @@ struct Args {
   const int32_t *head, *positions, *row_seq, *cu_rows, *block_table, *slots;
   const float *q, *k, *v;          // [rows, heads*head_dim], or [q | gate] per head; [rows, kv_heads*head_dim]
   const float *q_norm, *k_norm;    // [head_dim] or null
+  const float* sinks;              // [heads] or null: a score that has a weight and no value
   const float* angles;             // [rows, rot]: cos, sin
   uint16_t *k_pool, *v_pool;       // bf16
   float* y;                        // [rows, heads*head_dim]
@@ -451,6 +452,7 @@ struct Attention {
     for (int i = tid; i < cols * (HD / 4); i += 32 * W) {
       const int c = i / (HD / 4), d = i % (HD / 4) * 4;
       const float4 gate = a.gated && r.parts == 1 ? load_gate(x.row + c / per, h0 + c % per, d) : float4{};
+      const float sink = r.parts == 1 ? sink_of(h0 + c % per) : 0;
       float top = -INFINITY, sum = 0;
       float4 v = {};
 #pragma unroll
@@ -462,7 +464,7 @@ struct Attention {
         add(v, f, *reinterpret_cast<const float4*>(&s.warp_out[w][c][d]));
       }
       if (r.parts == 1) {
-        store(x.row + c / per, h0 + c % per, d, v, 1 / sum, gate);
+        store(x.row + c / per, h0 + c % per, d, v, 1 / (sum + exp2f(sink - top)), gate);
       } else {
         const int64_t to = (int64_t(place) + x.part) * kCols + c;
         *reinterpret_cast<float4*>(a.partial + to * HD + d) = v;
@@ -481,6 +483,7 @@ struct Attention {
     for (int i = tid; i < cols * (HD / 4); i += 32 * W) {
       const int c = i / (HD / 4), d = i % (HD / 4) * 4;
       const float4 gate = a.gated ? load_gate(x.row + c / per, h0 + c % per, d) : float4{};
+      const float sink = sink_of(h0 + c % per);
       const float2* stat = a.partial_stat + int64_t(place) * kCols + c;
       const float* from = a.partial + (int64_t(place) * kCols + c) * HD + d;
       float top = -INFINITY, sum = 0;
@@ -507,7 +510,7 @@ struct Attention {
           add(v, w, u[j]);
         }
       }
-      store(x.row + c / per, h0 + c % per, d, v, 1 / sum, gate);
+      store(x.row + c / per, h0 + c % per, d, v, 1 / (sum + exp2f(sink - top)), gate);
     }
     if (tid == 0) *arrived = 0;
   }
@@ -515,6 +518,8 @@ struct Attention {
   __device__ __forceinline__ static void add(float4& v, float f, const float4& u) {
     v.x += f * u.x, v.y += f * u.y, v.z += f * u.z, v.w += f * u.w;
   }
+  // sink_of is a head's sink as scores are, times log2 e; of none its weight is 0.
+  __device__ __forceinline__ float sink_of(int h) const { return a.sinks ? a.sinks[h] * kLog2e : -INFINITY; }
   __device__ __forceinline__ float4 load_gate(int row, int h, int d) const {
     return ptx::load_l2(reinterpret_cast<const float4*>(a.q + (int64_t(row) * a.heads + h) * HD * 2 + HD + d));
   }
@@ -552,11 +557,11 @@ __device__ __forceinline__ void attend(const Args& a) {
 #define ENTRY(name, HD, W, U, INTERLEAVED)                                                                                           \
   extern "C" __global__ void __launch_bounds__(32 * W, HD == 256 ? 1 : 2) name(                                                          \
       const int32_t* head, const int32_t* positions, const int32_t* row_seq, const int32_t* cu_rows, const int32_t* block_table,     \
-      const int32_t* slots, const float* q, const float* k, const float* v, const float* q_norm, const float* k_norm,                \
+      const int32_t* slots, const float* q, const float* k, const float* v, const float* q_norm, const float* k_norm, const float* sinks, \
       const float* angles, uint16_t* k_pool, uint16_t* v_pool, float* y, int32_t rows, int32_t seqs, int32_t heads, int32_t kv_heads, int32_t rot,               \
       int32_t page_size, int32_t pages, int32_t gated, int32_t window, int32_t plus_one, float eps, float scale, float softcap,      \
       float* partial, float2* partial_stat, uint32_t* meet) {                                                                        \
-    attend<HD, W, U, INTERLEAVED>({head, positions, row_seq, cu_rows, block_table, slots, q, k, v, q_norm, k_norm, angles, k_pool,   \
+    attend<HD, W, U, INTERLEAVED>({head, positions, row_seq, cu_rows, block_table, slots, q, k, v, q_norm, k_norm, sinks, angles, k_pool, \
                                    v_pool, y, rows, seqs, heads, kv_heads, rot, page_size, pages, gated, window, plus_one, eps, scale, softcap,  \
                                    partial, partial_stat, meet});                                                                    \
   }

@@ -3,6 +3,7 @@
 // are sorted and combined by experts/tiles.cu; in between, weights are the left operand of mma.m16n8k16 and rows of x its columns:
 //
 //	experts_up_panels    h = act(gate x) * (up x), rounded to bf16     a unit: 8 rows of gate and the same 8 of up
+//	experts_act_panels   h = act(up x), of experts without a gate      a unit: 16 rows
 //	experts_down_panels  d = down h, rounded to bf16                   a unit: 16 rows
 //
 //	part    some rows of one expert, at most Cols; its units follow each other          part 0 [u][u][u]… part 1 [u][u]…
@@ -232,33 +233,33 @@ struct Up {
   }
 };
 
-// Down is d = down h.
-template <class F>
-struct Down {
-  const uint8_t* w;    // [E, H, I]
-  const float *scale, *bias;  // [E, H], or null
-  uint16_t* d;         // [places, H]
-  int H, I;
+// Plain is y = act(w x): d = down h, and h of experts without a gate.
+template <class F, class Act>
+struct Plain {
+  const uint8_t* w;    // [E, N, K]
+  const float *scale, *bias;  // [E, N], or null
+  uint16_t* y;         // [places, N]
+  int N, K;
   struct Factors {
     float low, high, low_bias, high_bias;
   };
-  __device__ __forceinline__ int panels(int unit) const { return min(2, H / 8 - 2 * unit); }
+  __device__ __forceinline__ int panels(int unit) const { return min(2, N / 8 - 2 * unit); }
   __device__ __forceinline__ const unsigned char* panel(int e, int unit, int j) const {
-    return static_cast<const unsigned char*>(F::row(w, int64_t(e) * H + 16 * unit + 8 * j, I, 0));
+    return static_cast<const unsigned char*>(F::row(w, int64_t(e) * N + 16 * unit + 8 * j, K, 0));
   }
   __device__ __forceinline__ void begin(int e, int unit, Factors& f) const {
     const int n = 16 * unit + (threadIdx.x & 31) / 4;
-    const int64_t row = int64_t(e) * H + n;
-    const bool both = n + 8 < H;
+    const int64_t row = int64_t(e) * N + n;
+    const bool both = n + 8 < N;
     f = {F::kFactor, F::kFactor, 0, 0};
     if (F::kScaled && scale) f.low *= scale[row], f.high *= both ? scale[row + 8] : 0;
     if (bias) f.low_bias = bias[row], f.high_bias = both ? bias[row + 8] : 0;
   }
   __device__ __forceinline__ void put(int unit, int place, float low, float high, const Factors& f) const {
     const int n = 16 * unit + (threadIdx.x & 31) / 4;
-    uint16_t* to = d + int64_t(place) * H + n;
-    to[0] = uint16_t(mma::pack(fmaf(low, f.low, f.low_bias), 0));
-    if (n + 8 < H) to[8] = uint16_t(mma::pack(fmaf(high, f.high, f.high_bias), 0));
+    uint16_t* to = y + int64_t(place) * N + n;
+    to[0] = uint16_t(mma::pack(Act::of(fmaf(low, f.low, f.low_bias)), 0));
+    if (n + 8 < N) to[8] = uint16_t(mma::pack(Act::of(fmaf(high, f.high, f.high_bias)), 0));
   }
 };
 
@@ -277,15 +278,18 @@ constexpr int kDepth = F::kBytes < 1024 ? 2 : 1;
                                       uint16_t* __restrict__ h, int32_t E, int32_t H, int32_t I, float limit, int32_t cols, int32_t ring) {    \
     run<F, kDepth<F>>(Up<F, glu::ACT>{gate_up, scale, bias, h, I, H, limit}, first, x, E, H, I / 8, cols, ring);                               \
   }
-#define ALL_OF(F)                                                                                                                             \
-  UP(F, silu)                                                                                                                                  \
-  UP(F, gelu_tanh)                                                                                                                             \
-  UP(F, silu_then_limit)                                                                                                                       \
-  UP(F, swiglu_oai)                                                                                                                            \
-  ENTRY experts_down_panels_##F(IN(int32_t, first), IN(uint16_t, h), IN(uint8_t, down), IN(float, scale), IN(float, bias),                     \
-                                uint16_t* __restrict__ d, int32_t E, int32_t H, int32_t I, int32_t cols, int32_t ring) {                       \
-    run<F, kDepth<F>>(Down<F>{down, scale, bias, d, H, I}, first, h, E, I, (H + 15) / 16, cols, ring);                                         \
+#define PLAIN(NAME, F, ACT)                                                                                                                   \
+  ENTRY NAME(IN(int32_t, first), IN(uint16_t, x), IN(uint8_t, w), IN(float, scale), IN(float, bias), uint16_t* __restrict__ y, int32_t E,      \
+             int32_t N, int32_t K, int32_t cols, int32_t ring) {                                                                               \
+    run<F, kDepth<F>>(Plain<F, act::ACT>{w, scale, bias, y, N, K}, first, x, E, K, (N + 15) / 16, cols, ring);                                 \
   }
+#define ALL_OF(F)                            \
+  UP(F, silu)                                \
+  UP(F, gelu_tanh)                           \
+  UP(F, silu_then_limit)                     \
+  UP(F, swiglu_oai)                          \
+  PLAIN(experts_act_panels_##F##_relu2, F, relu2) \
+  PLAIN(experts_down_panels_##F, F, none)
 
 ALL_OF(e4m3)
 ALL_OF(e4m3_b128)

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // The bodies of the experts' kernels of 1 to 8 rows, whatever the format of their weights (F), in two launches:
 //
-//	hidden   h[row, slot·I …] = weight * act(gate x) * up x     units of 8 rows of gate and the same 8 of up, of each expert
+//	hidden   h[row, slot·I …] = weight * act(gate x) * up x     units of 8 rows of gate and the same 8 of up, of each expert;
+//	         or, without a gate, weight * act(up x)             units of 16 rows
 //	down     y[row, H] += down h[row]                           tiles of columns of H of each row; K runs through the slots
 //
 // A shared expert of S, where there is one, is the last slot. An expert that several rows take is read once by the first launch,
@@ -114,10 +115,11 @@ __device__ __forceinline__ void stream(const Job& job, unsigned char* memory, in
   }
 }
 
-template <class F>
+template <class F, bool Gated>
 struct HiddenJob {
   static constexpr bool kFactors = false;
   static constexpr int kUnits = F::kTile / 16;  // of a tile
+  static constexpr int kOwn = Gated ? 8 : 16;   // values of h that a unit gives
   const Table& table;
   const Layer<F>& m;
   int lo, hi, count, per;  // units of this block; routed experts; units of an expert
@@ -128,20 +130,21 @@ struct HiddenJob {
   __device__ __forceinline__ const void* row(int tile, int r, int step) const {
     const int u = min(lo + tile * kUnits + (r >> 4), hi - 1), d = u / per;
     if (d < count) {
-      const int i = (u - d * per) * 8 + (r & 7) + (r & 8 ? m.I : 0);
-      return F::row(m.gate_up, int64_t(table.id[d]) * 2 * m.I + i, m.H, step);
+      const int i = (u - d * per) * kOwn + r % kOwn + (Gated && r & 8 ? m.I : 0);
+      return F::row(m.gate_up, int64_t(table.id[d]) * (Gated ? 2 : 1) * m.I + i, m.H, step);
     }
-    return F::row(r & 8 ? m.sup : m.sgate, (u - count * per) * 8 + (r & 7), m.H, step);
+    return F::row(!Gated || r & 8 ? m.sup : m.sgate, (u - count * per) * kOwn + r % kOwn, m.H, step);
   }
 };
 
-template <class S, class P, class F, class Glu>
+// Act is of gate and up, or of up alone.
+template <class S, class P, class F, class Act, bool Gated>
 struct HiddenOut {
-  static constexpr int kHalf = F::kTile / 2;
-  using Mine = rows::Outputs<S, P, kHalf>;
+  static constexpr int kOwn = HiddenJob<F, Gated>::kOwn, kTileOwn = F::kTile / 16 * kOwn;
+  using Mine = rows::Outputs<S, P, kTileOwn>;
   static constexpr int kEach = Mine::kEach;
   const S& s;
-  const HiddenJob<F>& job;
+  const HiddenJob<F, Gated>& job;
   const float *weights, *shared_scale;  // [rows, k]; [rows] before the sigmoid
   float* h;
   int rows, stride, width;  // of h: of a slot, of a row
@@ -154,18 +157,18 @@ struct HiddenOut {
       int tile, r, col;
       to[i] = -1;
       if (!Mine::place(i, first, n, rows, tile, r, col)) continue;
-      const int u = job.lo + tile * (kHalf / 8) + r / 8;
+      const int u = job.lo + tile * (kTileOwn / kOwn) + r / kOwn;
       if (u >= job.hi) continue;
-      const int d = min(u / job.per, job.count), c = (u - d * job.per) * 8 + r % 8;
+      const int d = min(u / job.per, job.count), c = (u - d * job.per) * kOwn + r % kOwn;
       int slot = m.k;
       gate_of[i] = up_of[i] = 1, gate_bias[i] = up_bias[i] = 0;
       if (d < job.count) {
         slot = job.table.slot[d][col];
         if (slot < 0) continue;
         factor[i] = ptx::load_l2(weights + col * m.k + slot);
-        const int64_t row = int64_t(job.table.id[d]) * 2 * m.I + c;
-        if (F::kScaled && m.gate_up_scale) gate_of[i] = m.gate_up_scale[row], up_of[i] = m.gate_up_scale[row + m.I];
-        if (m.gate_up_bias) gate_bias[i] = m.gate_up_bias[row], up_bias[i] = m.gate_up_bias[row + m.I];
+        const int64_t gate = int64_t(job.table.id[d]) * (Gated ? 2 : 1) * m.I + c, up = gate + (Gated ? m.I : 0);
+        if (F::kScaled && m.gate_up_scale) gate_of[i] = m.gate_up_scale[gate], up_of[i] = m.gate_up_scale[up];
+        if (m.gate_up_bias) gate_bias[i] = m.gate_up_bias[gate], up_bias[i] = m.gate_up_bias[up];
       } else {
         factor[i] = shared_scale ? act::sigmoid::of(ptx::load_l2(shared_scale + col)) : 1.0f;
         if (F::kScaled && m.sgate_scale) gate_of[i] = m.sgate_scale[c];
@@ -179,15 +182,21 @@ struct HiddenOut {
     for (int i = 0; i < kEach; i++) {
       int tile, r, col;
       if (!Mine::place(i, first, n, rows, tile, r, col) || to[i] < 0) continue;
-      const int at = r / 8 * 16 + r % 8;
-      float g = tiles::total(s, tile, first, at, col), v = tiles::total(s, tile, first, at + 8, col);
-      if (F::kScaled) g *= gate_of[i], v *= up_of[i];
-      h[to[i]] = factor[i] * Glu::of(g + gate_bias[i], v + up_bias[i], job.m.limit);
+      if constexpr (Gated) {
+        const int at = r / 8 * 16 + r % 8;
+        float g = tiles::total(s, tile, first, at, col), v = tiles::total(s, tile, first, at + 8, col);
+        if (F::kScaled) g *= gate_of[i], v *= up_of[i];
+        h[to[i]] = factor[i] * Act::of(g + gate_bias[i], v + up_bias[i], job.m.limit);
+      } else {
+        float v = tiles::total(s, tile, first, r, col);
+        if (F::kScaled) v *= up_of[i];
+        h[to[i]] = factor[i] * Act::of(v + up_bias[i]);
+      }
     }
   }
 };
 
-template <class P, class F, class Glu>
+template <class P, class F, class Act, bool Gated = true>
 __device__ __forceinline__ void hidden(int rows, const float* x, const int32_t* ids, const float* weights, const float* shared_scale,
                                        const Layer<F>& m, float* h, int ring = 0) {
   extern __shared__ __align__(128) uint8_t memory[];
@@ -204,10 +213,11 @@ __device__ __forceinline__ void hidden(int rows, const float* x, const int32_t* 
       for (int n = slot < m.k ? m.I : m.S, i = n + threadIdx.x; i < up<F>(n); i += P::kThreads)
         for (int r = 0; r < rows; r++) h[int64_t(r) * width + slot * stride + i] = 0;
   __syncthreads();
-  const int per = m.I / 8;
-  const tiles::Share share(table.count * per + m.S / 8);
-  const HiddenJob<F> job{table, m, share.lo, share.hi, table.count, per};
-  HiddenOut<rows::Sums<P, F>, P, F, Glu> out{s, job, weights, shared_scale, h, rows, stride, width};
+  using Job = HiddenJob<F, Gated>;
+  const int per = m.I / Job::kOwn;
+  const tiles::Share share(table.count * per + m.S / Job::kOwn);
+  const Job job{table, m, share.lo, share.hi, table.count, per};
+  HiddenOut<rows::Sums<P, F>, P, F, Act, Gated> out{s, job, weights, shared_scale, h, rows, stride, width};
   stream<P, F, false>(job, memory, ring, s, out, rows > kRows / 2, [&](const tiles::Span&) -> tiles::NearOf<F>& {
     near.template split<false>(span, nullptr, 0, nullptr);
     return near;

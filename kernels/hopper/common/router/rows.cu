@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Family router, 1 to 8 rows: norm, the linear of the experts' logits (and of the shared expert's scale), softmax and the best
+// Family router, 1 to 8 rows: norm, the linear of the experts' logits (and of the shared expert's scale), their scores and the best
 // k, in one launch of one cluster. The normed rows are written too: the experts read them.
 //
 // Grid: one cluster of up to 8 blocks, which share the experts' weight rows. 512 threads, dynamic shared memory 4*H*(rows + 1).
 // Block 0 gathers the logits in its shared memory and chooses, a warp a row; the others write h. Algorithm: mma/weight_tiles.cuh.
 // It needs a GPU: clusters have no twin on the host.
 
+#include "../../../include/epilogue/act.cuh"
 #include "../../../include/mma/weight_tiles.cuh"
 
 namespace {
@@ -31,14 +32,16 @@ struct Job {
 
 struct Out {
   tiles::Shared<Usual>& s;
-  uint32_t first;  // block 0's logits [rows, kMaxLogits]
-  int lo, hi, rows, H;
+  uint32_t first;     // block 0's logits [rows, kMaxLogits]
+  const float* bias;  // [E] of logits, or null
+  int lo, hi, rows, E, H;
   float eps;
   __device__ __forceinline__ void begin(int, int) {}
   __device__ __forceinline__ void emit(int tile, int) {
     const int col = threadIdx.x / kTile, r = threadIdx.x % kTile, row = lo + tile * kTile + r;
     if (col < rows && row < hi)
-      ptx::cluster_store(first + 4 * (col * kMaxLogits + row), tiles::total(s, tile, r, col) * tiles::norm_factor(s, col, H, eps));
+      ptx::cluster_store(first + 4 * (col * kMaxLogits + row),
+                         tiles::total(s, tile, r, col) * tiles::norm_factor(s, col, H, eps) + (bias && row < E ? bias[row] : 0.0f));
   }
 };
 
@@ -48,29 +51,44 @@ __device__ __forceinline__ uint32_t key(float x) {
   return u & 0x80000000u ? ~u : u | 0x80000000u;
 }
 
-// choose finds a row's k best by softmax; a warp, kPerLane logits a lane.
-template <int kPerLane>
-__device__ __forceinline__ void choose(const float* logits, int E, int k, int renorm, float renorm_eps, float scale, int32_t* ids,
-                                       float* weights) {
+// Routing is how experts are chosen and weighed.
+struct Routing {
+  int E, k;
+  const float *bias, *expert_scale;  // [E] or null: added to scores for the choice; factors of weights
+  int renorm;
+  float renorm_eps, scale;
+};
+
+// choose finds a row's k best by score, a sigmoid or softmax, and bias; a warp, kPerLane logits a lane.
+template <bool Sigmoid, int kPerLane>
+__device__ __forceinline__ void choose(const float* logits, const Routing& r, int32_t* ids, float* weights) {
   const int lane = threadIdx.x & 31;
-  float v[kPerLane], top = -INFINITY;
+  float v[kPerLane], top = -INFINITY, sum = 0;
 #pragma unroll
   for (int i = 0; i < kPerLane; i++) {
     const int e = lane + 32 * i;
-    v[i] = e < E ? logits[e] : -INFINITY;
+    v[i] = e < r.E ? logits[e] : -INFINITY;
     top = fmaxf(top, v[i]);
   }
+  if (!Sigmoid) {
 #pragma unroll
-  for (int d = 16; d; d /= 2) top = fmaxf(top, __shfl_xor_sync(~0u, top, d));
-  float sum = 0;
+    for (int d = 16; d; d /= 2) top = fmaxf(top, __shfl_xor_sync(~0u, top, d));
 #pragma unroll
-  for (int i = 0; i < kPerLane; i++) sum += __expf(v[i] - top);
+    for (int i = 0; i < kPerLane; i++) sum += __expf(v[i] - top);
 #pragma unroll
-  for (int d = 16; d; d /= 2) sum += __shfl_xor_sync(~0u, sum, d);
+    for (int d = 16; d; d /= 2) sum += __shfl_xor_sync(~0u, sum, d);
+  }
+  const auto score = [&](float x) { return Sigmoid ? act::sigmoid::of(x) : __expf(x - top) / sum; };
+  if (Sigmoid || r.bias) {  // else logits are in the order of scores
+#pragma unroll
+    for (int i = 0; i < kPerLane; i++) {
+      const int e = lane + 32 * i;
+      if (e < r.E) v[i] = score(v[i]) + (r.bias ? r.bias[e] : 0.0f);
+    }
+  }
 
   int id = 0;
-  float p = 0;
-  for (int j = 0; j < k; j++) {
+  for (int j = 0; j < r.k; j++) {
     float best = v[0];
     int at = 0;
 #pragma unroll
@@ -78,39 +96,31 @@ __device__ __forceinline__ void choose(const float* logits, int E, int k, int re
       if (v[i] > best) best = v[i], at = i;
     const uint32_t mine = key(best), all = __reduce_max_sync(~0u, mine);
     const uint32_t e = __reduce_min_sync(~0u, mine == all ? uint32_t(lane + 32 * at) : ~0u);
-    const float won = __shfl_sync(~0u, best, e & 31);
-    if (lane == j) id = e, p = __expf(won - top) / sum;
+    if (lane == j) id = e;
 #pragma unroll
     for (int i = 0; i < kPerLane; i++)
       if (e == uint32_t(lane + 32 * i)) v[i] = -INFINITY;
   }
-  float all = lane < k ? p : 0;
+  const float p = lane < r.k ? score(logits[id]) : 0;
+  float all = p;
 #pragma unroll
   for (int d = 16; d; d /= 2) all += __shfl_xor_sync(~0u, all, d);
-  if (lane < k) {
+  if (lane < r.k) {
+    const float w = (r.renorm ? p / (all + r.renorm_eps) : p) * r.scale;
     ids[lane] = id;
-    weights[lane] = (renorm ? p / (all + renorm_eps) : p) * scale;
+    weights[lane] = r.expert_scale ? w * r.expert_scale[id] : w;
   }
 }
 
-}  // namespace
-
-extern "C" __global__ void __launch_bounds__(Usual::kThreads, Usual::B)
-    norm_router_rows_bf16_softmax(const int32_t* __restrict__ head,
-                                  const float* __restrict__ x,         // [rows, H]
-                                  const float* __restrict__ norm,      // [H]
-                                  const uint16_t* __restrict__ gate,   // [E, H] bf16
-                                  const uint16_t* __restrict__ scale,  // [1, H] bf16 or null
-                                  float* __restrict__ h,               // [rows, H]
-                                  int32_t* __restrict__ ids,           // [rows, k]
-                                  float* __restrict__ weights,         // [rows, k]
-                                  float* __restrict__ shared_scale,    // [rows, 1] or null
-                                  int32_t E, int32_t H, int32_t k, float eps, int32_t plus_one, int32_t renorm, float renorm_eps,
-                                  float weight_scale) {
+template <bool Sigmoid>
+__device__ __forceinline__ void route(const int32_t* head, const float* __restrict__ x, const float* norm, const uint16_t* gate, const float* gate_bias,
+                                      const uint16_t* scale, float* __restrict__ h, int32_t* ids, float* weights, float* shared_scale, int H, float eps,
+                                      int plus_one, const Routing& routing) {
   extern __shared__ __align__(128) unsigned char memory[];
   __shared__ float logits[kRows][kMaxLogits];
   __shared__ tiles::Shared<Usual> s;
   ptx::start_successor();
+  const int E = routing.E, k = routing.k;
   const int all = E + (scale != nullptr), rows = head[0];
   const tiles::Share units((all + 7) / 8);
   // A block without rows of its own takes some again, for the squares of x.
@@ -124,7 +134,7 @@ extern "C" __global__ void __launch_bounds__(Usual::kThreads, Usual::B)
   ptx::wait_for_predecessor();
   for (int r = 0; r < rows; r++) near.fetch(flow.span, r, x + int64_t(r) * H);
   near.split<true>(flow.span, w, plus_one, s.square);
-  Out out{s, ptx::cluster_address(logits, 0), lo, hi, rows, H, eps};
+  Out out{s, ptx::cluster_address(logits, 0), gate_bias, lo, hi, rows, E, H, eps};
   rows > kRows / 2 ? tiles::multiply<true>(flow, near, s, job, out) : tiles::multiply<false>(flow, near, s, job, out);
   ptx::cluster_arrive();
   const int others = gridDim.x - 1, rank = ptx::cluster_rank();
@@ -147,8 +157,30 @@ extern "C" __global__ void __launch_bounds__(Usual::kThreads, Usual::B)
   if (r >= rows) return;
   int32_t* to = ids + r * k;
   float* weight = weights + r * k;
-  if (E <= 128) choose<4>(logits[r], E, k, renorm, renorm_eps, weight_scale, to, weight);
-  else if (E <= 256) choose<8>(logits[r], E, k, renorm, renorm_eps, weight_scale, to, weight);
-  else choose<16>(logits[r], E, k, renorm, renorm_eps, weight_scale, to, weight);
+  if (E <= 128) choose<Sigmoid, 4>(logits[r], routing, to, weight);
+  else if (E <= 256) choose<Sigmoid, 8>(logits[r], routing, to, weight);
+  else choose<Sigmoid, 16>(logits[r], routing, to, weight);
   if (scale && threadIdx.x % 32 == 0) shared_scale[r] = logits[r][E];
 }
+
+}  // namespace
+
+#define ROUTE(SCORE, SIGMOID)                                                                                              \
+  extern "C" __global__ void __launch_bounds__(Usual::kThreads, Usual::B) norm_router_rows_bf16_##SCORE(                   \
+      const int32_t* __restrict__ head, const float* __restrict__ x, /* [rows, H] */                                       \
+      const float* __restrict__ norm,                                /* [H] */                                             \
+      const uint16_t* __restrict__ gate,                             /* [E, H] bf16 */                                     \
+      const float* __restrict__ gate_bias,                           /* [E] or null */                                     \
+      const uint16_t* __restrict__ scale,                            /* [1, H] bf16 or null */                             \
+      const float* __restrict__ bias,                                /* [E] or null: of the choice */                      \
+      const float* __restrict__ expert_scale,                        /* [E] or null */                                     \
+      float* __restrict__ h,                                         /* [rows, H] */                                       \
+      int32_t* __restrict__ ids,                                     /* [rows, k] */                                       \
+      float* __restrict__ weights,                                   /* [rows, k] */                                       \
+      float* __restrict__ shared_scale,                              /* [rows, 1] or null */                               \
+      int32_t E, int32_t H, int32_t k, float eps, int32_t plus_one, int32_t renorm, float renorm_eps, float weight_scale) { \
+    route<SIGMOID>(head, x, norm, gate, gate_bias, scale, h, ids, weights, shared_scale, H, eps, plus_one,                 \
+                   {E, k, bias, expert_scale, renorm, renorm_eps, weight_scale});                                          \
+  }
+ROUTE(softmax, false)
+ROUTE(sigmoid, true)
