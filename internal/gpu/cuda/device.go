@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"runtime"
+	"strings"
 	"sync"
 	"time"
 	"unsafe"
@@ -139,19 +140,20 @@ func (d *Device) check(r result, what string) error {
 	if r == success {
 		return nil
 	}
+	d.hangs = d.hangs || r == errTimeout
 	if d.dead != nil {
 		return d.dead
 	}
 	err := d.drv.failed(r, what)
 	if r == errTimeout {
-		d.hangs = true
 		err = diag.Errorf(diag.DeviceLost, "cuda: %s: the device is not done after %v; a kernel hangs (--eager --blocking tells which), or needs a longer --device-timeout", what, d.opts.Timeout)
 	}
 	if diag.Is(err, diag.DeviceLost) {
 		switch {
+		case strings.HasSuffix(what, d.newest): // it is named, or there was none
 		case d.given != "":
 			err = diag.Errorf(diag.DeviceLost, "%w (the newest launch was %s of %s)", err, d.newest, d.given)
-		case d.newest != "":
+		default:
 			err = diag.Errorf(diag.DeviceLost, "%w (the newest launch was %s)", err, d.newest)
 		}
 		d.dead = err
