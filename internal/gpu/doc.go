@@ -10,5 +10,6 @@
 //  2. What varies from step to step is read from buffers, so a bound launch may be replayed forever.
 //  3. A device is used by one goroutine at a time; but stages, Generate and Layout.Pack fill buffers while Alloc and Bind prepare launches.
 //     Buffers are freed once; a use after Free panics in test builds.
-//  4. Errors that lose the device have code diag.DeviceLost, and every later call returns the same.
+//  4. Errors that lose the device have code diag.DeviceLost, and every later call returns the same. A device that does not end
+//     its work may count as lost, too, so that nobody waits for ever.
 package gpu

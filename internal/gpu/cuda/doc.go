@@ -19,6 +19,7 @@
 //  4. Launch returns at once, unless hundreds of launches are under way. Buffers' Write and Read, and Sync, wait for the stream.
 //  5. An error that the driver calls sticky loses the device: it and every later call return code diag.DeviceLost.
 //  6. Whatever waits for the device does so for at most Options.Timeout (wait.go). A device that has not ended its work by then is lost,
-//     too, and asked nothing more: what it has stays its own until the process ends, also after Free and Close.
+//     too, and asked nothing more: what it has stays its own until the process ends, also after Free and Close. Calls that the driver
+//     waits in by itself, to allocate or to load code, have no limit; a step that has run before makes none.
 //  7. Close frees what was not freed: streams, graphs, modules, memory.
 package cuda
