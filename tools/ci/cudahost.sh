@@ -36,8 +36,8 @@ until url=$(sed -n 's/^Listening on //p' "$work/serve") && [ -n "$url" ]; do
 done
 ask() { curl -s -m 60 -w '%{http_code}' "$url/v1/completions" -H 'Content-Type: application/json' -d "{\"prompt\": \"$1\", \"max_tokens\": 40}" >"$work/answer$2"; }
 ask hello 1 & first=$!
-ask world 2
-wait $first
+ask world 2 || true
+wait $first || true
 status=0
 wait $server || status=$?
 for n in 1 2; do
