@@ -47,6 +47,50 @@ __device__ __forceinline__ void cluster_store(float* p, int rank, float v) {
   *p = v;
 }
 
+// cluster_come is an arrival that publishes initialised barriers, and nothing else: a release of the cluster waits for all memory of the thread.
+template <int C>
+__device__ __forceinline__ void cluster_come() {
+#ifdef METRALE_HOST
+  cluster_arrive<C>();
+#else
+  if (C > 1) asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+#endif
+}
+
+// cluster_array is what block rank of the cluster has where this one has p, in dynamic shared memory. What is pushed there counts its bytes at the
+// barrier full of that block; cluster_pushed, by all threads of a block, returns once all it expects are there. Of one block it is what the block
+// stores, and a barrier of the block.
+template <int C>
+struct cluster_array {
+#ifdef METRALE_HOST
+  float* at;
+  cluster_array(float* p, uint64_t*, int rank) : at(C > 1 ? static_cast<float*>(cudahost::cudahost_cluster_place(p, rank)) : p) {}
+  void push(int i, float v) const { at[i] = v; }
+#else
+  uint32_t at, full;
+  __device__ __forceinline__ cluster_array(float* p, uint64_t* full, int rank)
+      : at(C > 1 ? cluster_address(p, rank) : shared_address(p)), full(C > 1 ? cluster_address(full, rank) : 0) {}
+  __device__ __forceinline__ void push(int i, float v) const {
+    if (C > 1)
+      asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(at + 4 * i), "r"(__float_as_uint(v)), "r"(full)
+                   : "memory");
+    else
+      asm volatile("st.shared.f32 [%0], %1;" ::"r"(at + 4 * i), "f"(v) : "memory");
+  }
+#endif
+};
+template <int C>
+__device__ __forceinline__ void cluster_pushed(uint64_t* full) {
+#ifdef METRALE_HOST
+  cluster_sync<C>();
+#else
+  if (C > 1)
+    mbarrier_wait(full, 0);
+  else
+    __syncthreads();
+#endif
+}
+
 // cluster_load reads what block rank of the cluster has where this one has p, in dynamic shared memory.
 template <int C>
 __device__ __forceinline__ float4 cluster_load(const float4* p, int rank) {

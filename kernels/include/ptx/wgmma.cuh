@@ -51,6 +51,7 @@ __device__ __forceinline__ void wgmma_done(float (&c)[N]) {
 
 #define METRALE_TEN(t) "%" #t "0,%" #t "1,%" #t "2,%" #t "3,%" #t "4,%" #t "5,%" #t "6,%" #t "7,%" #t "8,%" #t "9,"
 #define METRALE_C8(i) "+f"(c[i]), "+f"(c[i + 1]), "+f"(c[i + 2]), "+f"(c[i + 3]), "+f"(c[i + 4]), "+f"(c[i + 5]), "+f"(c[i + 6]), "+f"(c[i + 7])
+#define METRALE_C4(i) "+f"(c[i]), "+f"(c[i + 1]), "+f"(c[i + 2]), "+f"(c[i + 3])
 #define METRALE_C32(i) METRALE_C8(i), METRALE_C8(i + 8), METRALE_C8(i + 16), METRALE_C8(i + 24)
 
 // wgmma_hold keeps the compiler from moving reads and writes of sums across.
@@ -120,17 +121,6 @@ __device__ __forceinline__ void wgmma_bf16(float (&c)[64], uint64_t a, uint64_t 
       : METRALE_C32(0), METRALE_C32(32)
       : "l"(a), "l"(b), "r"(int(add)), "n"(TransA), "n"(TransB));
 }
-__device__ __forceinline__ void wgmma_bf16(float (&c)[48], uint64_t a, uint64_t b, bool add) {
-  asm volatile(
-      "{\n"
-      ".reg .pred add;\n"
-      "setp.ne.b32 add, %50, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n96k16.f32.bf16.bf16 {" METRALE_TEN() METRALE_TEN(1) METRALE_TEN(2) METRALE_TEN(3)
-      "%40,%41,%42,%43,%44,%45,%46,%47}, %48, %49, add, 1, 1, 0, 0;\n"
-      "}"
-      : METRALE_C32(0), METRALE_C8(32), METRALE_C8(40)
-      : "l"(a), "l"(b), "r"(int(add)));
-}
 template <int TransA = 0, int TransB = 0>
 __device__ __forceinline__ void wgmma_bf16(float (&c)[32], uint64_t a, uint64_t b, bool add) {
   asm volatile(
@@ -143,28 +133,30 @@ __device__ __forceinline__ void wgmma_bf16(float (&c)[32], uint64_t a, uint64_t 
       : METRALE_C32(0)
       : "l"(a), "l"(b), "r"(int(add)), "n"(TransA), "n"(TransB));
 }
-__device__ __forceinline__ void wgmma_bf16(float (&c)[16], uint64_t a, uint64_t b, bool add) {
-  asm volatile(
-      "{\n"
-      ".reg .pred add;\n"
-      "setp.ne.b32 add, %18, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 {" METRALE_TEN()
-      "%10,%11,%12,%13,%14,%15}, %16, %17, add, 1, 1, 0, 0;\n"
-      "}"
-      : METRALE_C8(0), METRALE_C8(8)
-      : "l"(a), "l"(b), "r"(int(add)));
-}
-__device__ __forceinline__ void wgmma_bf16(float (&c)[8], uint64_t a, uint64_t b, bool add) {
-  asm volatile(
-      "{\n"
-      ".reg .pred add;\n"
-      "setp.ne.b32 add, %10, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16 {%0,%1,%2,%3,%4,%5,%6,%7}, %8, %9, add, 1, 1, 0, 0;\n"
-      "}"
-      : METRALE_C8(0)
-      : "l"(a), "l"(b), "r"(int(add)));
-}
+// The same of other widths: operands are numbered behind the sums.
+#define METRALE_PRODUCT(SUMS, COLUMNS, LIST, A, B, ADD, ...)                                                      \
+  __device__ __forceinline__ void wgmma_bf16(float (&c)[SUMS], uint64_t a, uint64_t b, bool add) {                \
+    asm volatile(                                                                                                 \
+        "{\n"                                                                                                     \
+        ".reg .pred add;\n"                                                                                       \
+        "setp.ne.b32 add, %" #ADD ", 0;\n"                                                                        \
+        "wgmma.mma_async.sync.aligned.m64n" #COLUMNS "k16.f32.bf16.bf16 {" LIST "}, %" #A ", %" #B ", add, 1, 1, 0, 0;\n" \
+        "}"                                                                                                       \
+        : __VA_ARGS__                                                                                             \
+        : "l"(a), "l"(b), "r"(int(add)));                                                                         \
+  }
+METRALE_PRODUCT(8, 16, "%0,%1,%2,%3,%4,%5,%6,%7", 8, 9, 10, METRALE_C8(0))
+METRALE_PRODUCT(12, 24, METRALE_TEN() "%10,%11", 12, 13, 14, METRALE_C8(0), METRALE_C4(8))
+METRALE_PRODUCT(16, 32, METRALE_TEN() "%10,%11,%12,%13,%14,%15", 16, 17, 18, METRALE_C8(0), METRALE_C8(8))
+METRALE_PRODUCT(20, 40, METRALE_TEN() "%10,%11,%12,%13,%14,%15,%16,%17,%18,%19", 20, 21, 22, METRALE_C8(0), METRALE_C8(8), METRALE_C4(16))
+METRALE_PRODUCT(24, 48, METRALE_TEN() METRALE_TEN(1) "%20,%21,%22,%23", 24, 25, 26, METRALE_C8(0), METRALE_C8(8), METRALE_C8(16))
+METRALE_PRODUCT(28, 56, METRALE_TEN() METRALE_TEN(1) "%20,%21,%22,%23,%24,%25,%26,%27", 28, 29, 30, METRALE_C8(0), METRALE_C8(8), METRALE_C8(16), METRALE_C4(24))
+METRALE_PRODUCT(36, 72, METRALE_TEN() METRALE_TEN(1) METRALE_TEN(2) "%30,%31,%32,%33,%34,%35", 36, 37, 38, METRALE_C32(0), METRALE_C4(32))
+METRALE_PRODUCT(40, 80, METRALE_TEN() METRALE_TEN(1) METRALE_TEN(2) "%30,%31,%32,%33,%34,%35,%36,%37,%38,%39", 40, 41, 42, METRALE_C32(0), METRALE_C8(32))
+METRALE_PRODUCT(48, 96, METRALE_TEN() METRALE_TEN(1) METRALE_TEN(2) METRALE_TEN(3) "%40,%41,%42,%43,%44,%45,%46,%47", 48, 49, 50, METRALE_C32(0), METRALE_C8(32), METRALE_C8(40))
 
+#undef METRALE_PRODUCT
+#undef METRALE_C4
 #undef METRALE_TEN
 #undef METRALE_C8
 #undef METRALE_C32

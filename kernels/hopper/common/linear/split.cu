@@ -11,19 +11,17 @@ namespace {
 // Stored writes y = x wᵀ + bias, or adds that to y, for Parts matrices of one x.
 template <int Parts, int Groups, bool Add>
 struct Stored {
-  static constexpr int kTile = Groups * 64, kQuads = kTile / 4;
+  static constexpr int kTile = Groups * 64;
   parts::Parts<Parts, kTile> p;
 
   __device__ __forceinline__ void copy(void* dst, int tile, int k, uint64_t* full) const {
     const int at = p.find(tile);
     ptx::tensor_copy(dst, parts::pick(p.w, at), k, tile * kTile, full);
   }
-  template <class Sum>
-  __device__ __forceinline__ void put(const Sum& sum, int tile, int row, int quad) const {
+  __device__ __forceinline__ void put(float4 v, int tile, int row, int quad) const {
     const int at = p.find(tile), N = parts::pick(p.n, at), n = tile * kTile + 4 * quad;
     if (n >= N) return;
-    const float4 v = parts::biased(sum(quad), parts::pick(p.bias, at), n, N);
-    parts::put_four<Add>(parts::pick(p.y, at) + int64_t(row) * N + n, v, N - n, N % 4 == 0);
+    parts::put_four<Add>(parts::pick(p.y, at) + int64_t(row) * N + n, parts::biased(v, parts::pick(p.bias, at), n, N), N - n, N % 4 == 0);
   }
 };
 
@@ -35,7 +33,7 @@ struct Stored {
 #define ENTRY(NAME) extern "C" __global__ void __launch_bounds__(split::kThreads, 2) NAME
 
 #define LINEAR(NAME, COLS, GROUPS, BLOCKS, ADD)                                                               \
-  ENTRY(NAME##_##COLS##_##GROUPS##_##BLOCKS)                                                                  \
+  ENTRY(NAME##_##COLS##_##BLOCKS)                                                                             \
   (const int32_t* __restrict__ count, /* [1] rows of this step */                                             \
    const float* __restrict__ x,       /* [rows, K] */                                                         \
    MAP w,                             /* [N, K] bf16, boxes of GROUPS·64 × 64 */                              \
@@ -45,17 +43,23 @@ struct Stored {
     split::multiply<COLS, GROUPS, BLOCKS>(x, Stored<1, GROUPS, ADD>{{{&w}, {bias}, {y}, {N}}}, count, K);     \
   }
 
-#define OF_COLS(COLS, GROUPS, BLOCKS)                       \
-  LINEAR(linear_split, COLS, GROUPS, BLOCKS, false)         \
-  LINEAR(linear_add_split, COLS, GROUPS, BLOCKS, true)
+#define OF_COLS(COLS, BLOCKS)                  \
+  LINEAR(linear_split, COLS, 1, BLOCKS, false) \
+  LINEAR(linear_add_split, COLS, 1, BLOCKS, true)
 
-#define OF_BLOCKS(GROUPS, BLOCKS) \
-  OF_COLS(16, GROUPS, BLOCKS)     \
-  OF_COLS(32, GROUPS, BLOCKS)     \
-  OF_COLS(64, GROUPS, BLOCKS)     \
-  OF_COLS(96, GROUPS, BLOCKS)     \
-  OF_COLS(128, GROUPS, BLOCKS)
+#define OF_BLOCKS(BLOCKS) \
+  OF_COLS(16, BLOCKS)     \
+  OF_COLS(24, BLOCKS)     \
+  OF_COLS(32, BLOCKS)     \
+  OF_COLS(40, BLOCKS)     \
+  OF_COLS(48, BLOCKS)     \
+  OF_COLS(56, BLOCKS)     \
+  OF_COLS(64, BLOCKS)     \
+  OF_COLS(72, BLOCKS)     \
+  OF_COLS(80, BLOCKS)
 
-OF_BLOCKS(1, 4)
-OF_BLOCKS(1, 8)
+OF_BLOCKS(1)
+OF_BLOCKS(2)
+OF_BLOCKS(4)
+OF_BLOCKS(8)
 #endif
