@@ -21,7 +21,7 @@ using Map = ptx::tensor_map;
 template <int Cols, int Groups, int Blocks>
 __global__ void __launch_bounds__(split::kThreads, 2)
     cut(const int32_t* count, const float* x, const __grid_constant__ Map w, float* y, int32_t N, int32_t K) {
-  split::multiply<Cols, Groups, Blocks>(x, k_split::Stored<1, Groups, false>{{{&w}, {nullptr}, {y}, {N}}}, count, K);
+  split::multiply<Cols, Groups, Blocks>(x, k_split::Stored<Groups, false>{&w, nullptr, y, N}, count, K);
 }
 
 struct Call {

@@ -66,6 +66,10 @@ func stories() map[string][]*story {
 			add(linearNStory(d, r, 256, 40, 8, 264))
 			add(gluStory(rows, r, 56, 256, d, "silu", 0))
 		}
+		for _, c := range []struct{ rows, n, k int }{{9, 72, 1152}, {33, 40, 2048}, {77, 200, 640}, {80, 1032, 384}} { // for clusters that split K
+			add(linearStory("linear", rows, c.rows, c.n, c.k, d, c.n > 50))
+			add(linearStory("linear_add", rows, c.rows, c.n, c.k, d, c.n < 50))
+		}
 		for _, c := range []struct{ rows, n, k int }{{14, 40, 256}, {60, 136, 128}, {130, 264, 384}} { // turned into bf16
 			add(linearStory("linear", rows, c.rows, c.n, c.k, d, true))
 			add(linearStory("linear_add", rows, c.rows, c.n, c.k, d, false))

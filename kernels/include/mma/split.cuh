@@ -5,7 +5,7 @@
 //
 // A cluster of Blocks takes Groups × 64 rows of w by Cols rows of x, each of its blocks a part of K, at most kDeep:
 //
-//	thread 0           copies w before the launches before this one are complete
+//	thread 0           copies w before the launches before this one are complete, or all threads fill it in
 //	all 256 threads    load x, round it and store it
 //	warpgroups         64 rows of w × Cols rows of x each, the first Groups: wgmma m64nColsk16
 //	                   push their sums to the blocks that add them up, whose barriers count the bytes
@@ -65,8 +65,9 @@ struct Rounding {
 
 // multiply runs the tile of this cluster. Work has
 //
-//	copy(dst, tile, k, full)            copies Groups × 64 rows of w, from k on
-//	put(v, tile, row, quad)             takes the sums 4·quad … 4·quad + 3 of the tile's rows of w
+//	kFilled                  whether threads fill in w, by fill(w, tile, k), from k on, a multiple of 128
+//	copy(dst, tile, k, full) else: copies Groups × 64 rows of 64 of w, from k on
+//	at(tile, quad)           what becomes of the sums 4·quad … 4·quad + 3 of the tile's rows of w: put(v, row) takes them. It is called early.
 //
 // Grid [tiles × Blocks, rows / Cols], 256 threads, kSharedBytes.
 template <int Cols, int Groups, int Blocks, class Work>
@@ -76,16 +77,22 @@ __device__ __forceinline__ void multiply(const float* x, const Work& work, const
   constexpr int Width = s.kWidth;
   const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
   const int rank = blockIdx.x % Blocks, tile = blockIdx.x / Blocks, row = blockIdx.y * Cols;
-  const int all = (K + kDepth - 1) / kDepth, first = all * rank / Blocks, steps = all * (rank + 1) / Blocks - first;
+  constexpr int kGrain = Work::kFilled ? 2 : 1;  // steps that stay together
+  const int all = (K + kGrain * kDepth - 1) / (kGrain * kDepth), first = all * rank / Blocks * kGrain, steps = all * (rank + 1) / Blocks * kGrain - first;
   if (thread == 0) {
     ptx::mbarrier_init(&s.full, 1);
     ptx::mbarrier_init(&s.summed, 1);
     ptx::mbarrier_publish();
     if (Blocks > 1) ptx::mbarrier_expect(&s.summed, Blocks * Cols * Width * 4);
-    ptx::mbarrier_expect(&s.full, steps * sizeof s.w[0]);
-    for (int i = 0; i < steps; i++) work.copy(s.w[i], tile, (first + i) * kDepth, &s.full);
+    if constexpr (!Work::kFilled) {
+      ptx::mbarrier_expect(&s.full, steps * sizeof s.w[0]);
+      for (int i = 0; i < steps; i++) work.copy(s.w[i], tile, (first + i) * kDepth, &s.full);
+    }
   }
   ptx::start_successor();
+  if constexpr (Work::kFilled) work.fill(s.w, tile, first * kDepth);
+  constexpr int kQuads = Width / 4;  // of a row, each a thread's
+  const auto out = work.at(tile, rank * kQuads + thread % kQuads);
   const int rows = min(ptx::load_early(count) - row, Cols);
   ptx::cluster_come<Blocks>();  // blocks push to others whose barriers are there
   ptx::wait_for_predecessor();
@@ -97,7 +104,7 @@ __device__ __forceinline__ void multiply(const float* x, const Work& work, const
   ptx::fence_shared_for_async();
   __syncthreads();  // x is there, and the barriers
   if (warp / 4 < Groups) {
-    ptx::mbarrier_wait(&s.full, 0);
+    if (!Work::kFilled) ptx::mbarrier_wait(&s.full, 0);
     ptx::wgmma_begin();
     for (int i = 0; i < steps; i++) {
       const uint64_t a = ptx::wgmma_operand(ptx::shared_address(s.w[i]) + warp / 4 * 64 * kDepth * 2);
@@ -121,15 +128,14 @@ __device__ __forceinline__ void multiply(const float* x, const Work& work, const
     }
   }
   ptx::cluster_pushed<Blocks>(&s.summed);
-  for (int i = thread; i < rows * (Width / 4); i += kThreads) {
-    const int r = i / (Width / 4), quad = i % (Width / 4);
+  for (int r = thread / kQuads; r < rows; r += kThreads / kQuads) {
     float4 v = {0, 0, 0, 0};
 #pragma unroll
     for (int b = 0; b < Blocks; b++) {
-      const float4 u = *reinterpret_cast<const float4*>(&s.part[b][r][4 * quad]);
+      const float4 u = *reinterpret_cast<const float4*>(&s.part[b][r][4 * (thread % kQuads)]);
       v = {v.x + u.x, v.y + u.y, v.z + u.z, v.w + u.w};
     }
-    work.put(v, tile, row + r, rank * (Width / 4) + quad);
+    out.put(v, row + r);
   }
 }
 

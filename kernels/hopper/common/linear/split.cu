@@ -8,20 +8,29 @@
 
 namespace {
 
-// Stored writes y = x wᵀ + bias, or adds that to y, for Parts matrices of one x.
-template <int Parts, int Groups, bool Add>
+// Stored writes y = x wᵀ + bias, or adds that to y.
+template <int Groups, bool Add>
 struct Stored {
+  static constexpr bool kFilled = false;
   static constexpr int kTile = Groups * 64;
-  parts::Parts<Parts, kTile> p;
+  const ptx::tensor_map* w;  // [N, K]
+  const float* bias;         // [N], or null
+  float* y;                  // [rows, N]
+  int N;
 
-  __device__ __forceinline__ void copy(void* dst, int tile, int k, uint64_t* full) const {
-    const int at = p.find(tile);
-    ptx::tensor_copy(dst, parts::pick(p.w, at), k, tile * kTile, full);
-  }
-  __device__ __forceinline__ void put(float4 v, int tile, int row, int quad) const {
-    const int at = p.find(tile), N = parts::pick(p.n, at), n = tile * kTile + 4 * quad;
-    if (n >= N) return;
-    parts::put_four<Add>(parts::pick(p.y, at) + int64_t(row) * N + n, parts::biased(v, parts::pick(p.bias, at), n, N), N - n, N % 4 == 0);
+  __device__ __forceinline__ void copy(void* dst, int tile, int k, uint64_t* full) const { ptx::tensor_copy(dst, w, k, tile * kTile, full); }
+  struct Out {
+    float* y;
+    float4 bias;
+    int N, left;  // outputs of the row from here on
+    __device__ __forceinline__ void put(float4 v, int row) const {
+      if (left <= 0) return;
+      parts::put_four<Add>(y + int64_t(row) * N, {v.x + bias.x, v.y + bias.y, v.z + bias.z, v.w + bias.w}, left, N % 4 == 0);
+    }
+  };
+  __device__ __forceinline__ Out at(int tile, int quad) const {
+    const int n = tile * kTile + 4 * quad;
+    return {y + n, parts::biased({0, 0, 0, 0}, n < N ? bias : nullptr, n, N), N, N - n};
   }
 };
 
@@ -40,7 +49,7 @@ struct Stored {
    const float* __restrict__ bias,    /* [N], or null */                                                      \
    float* __restrict__ y,             /* [rows, N] */                                                         \
    int32_t N, int32_t K) {                                                                                    \
-    split::multiply<COLS, GROUPS, BLOCKS>(x, Stored<1, GROUPS, ADD>{{{&w}, {bias}, {y}, {N}}}, count, K);     \
+    split::multiply<COLS, GROUPS, BLOCKS>(x, Stored<GROUPS, ADD>{&w, bias, y, N}, count, K);     \
   }
 
 #define OF_COLS(COLS, BLOCKS)                  \
