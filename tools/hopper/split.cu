@@ -1,142 +1,156 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Checks and times the ways to cut products of some rows on Hopper: rows of x in a tile, warpgroups, blocks of a cluster that split K
-// (mma/split.cuh), beside linear/narrow. Needs a GPU.
+// Checks and times the ways to cut products of some rows on Hopper: rows of x in a tile, warpgroups, blocks of a cluster that split K, 64s
+// of K that a block has (mma/split.cuh), of bf16 and of nvfp4. Needs a GPU.
 //
 //	split [check] [time]
 
 #include "../../kernels/include/mma/split.cuh"
-#include "linear.cuh"
+#include "packed.cuh"
 #include "prefill.cuh"
 
 namespace k_split {
 #define SPLIT_NO_ENTRIES
 #include "../../kernels/hopper/common/linear/split.cu"
+#include "../../kernels/hopper/common/linear/split_quantised.cu"
 #undef MAP
 #undef ENTRY
 }  // namespace k_split
 
 using rig::Config;
 using Map = ptx::tensor_map;
+using Nvfp4 = quantised::Nvfp4<1>;
 
-template <int Cols, int Groups, int Blocks>
+template <int Cols, int Groups, int Blocks, int Steps>
 __global__ void __launch_bounds__(split::kThreads, 2)
     cut(const int32_t* count, const float* x, const __grid_constant__ Map w, float* y, int32_t N, int32_t K) {
-  split::multiply<Cols, Groups, Blocks>(x, k_split::Stored<Groups, false>{&w, nullptr, y, N}, count, K);
+  split::multiply<Cols, Groups, Blocks, Steps>(x, k_split::Stored<Groups, false>{&w, nullptr, y, N}, count, K);
+}
+template <int Cols, int Groups, int Blocks, int Steps>
+__global__ void __launch_bounds__(split::kThreads, 2)
+    cut_codes(const int32_t* count, const float* x, const uint8_t* w, const float* scale, float* y, int32_t N, int32_t K) {
+  split::multiply<Cols, Groups, Blocks, Steps>(x, k_split::Coded<Nvfp4, Groups, Steps, false>{w, scale, nullptr, y, N, K}, count, K);
 }
 
 struct Call {
   int rows, K, N;
   const int32_t* count;
   const float* x;
-  uint16_t* rounded;
   const uint16_t* w;
   float* y;
+  const uint8_t* codes;
+  const float* scale;
 };
 
-// Way is a cut; cols 0 is narrow with its rounding.
+// Way is a cut.
 struct Way {
-  int cols, groups, blocks;
+  int cols, groups, blocks, steps;
+  bool codes;
+  std::function<void(const Call&)> run;
 };
 
-template <int Cols, int Groups, int Blocks>
-void run_cut(const Call& c) {
-  const int tiles = (c.N + 64 * Groups - 1) / (64 * Groups);
-  rig::launch(cut<Cols, Groups, Blocks>, Config{dim3(tiles * Blocks, (c.rows + Cols - 1) / Cols), 256, split::kSharedBytes<Cols, Groups, Blocks>, Blocks}, c.count,
-              c.x, prefill::matrix_map<Map>(c.w, c.N, c.K, 64 * Groups), c.y, c.N, c.K);
-}
-template <int Cols, int Groups>
-void run_blocks(const Call& c, int blocks) {
-  if (blocks == 1) run_cut<Cols, Groups, 1>(c);
-  if (blocks == 2) run_cut<Cols, Groups, 2>(c);
-  if (blocks == 4) run_cut<Cols, Groups, 4>(c);
-  if (blocks == 8) run_cut<Cols, Groups, 8>(c);
+std::vector<Way> list;
+
+template <int Cols, int Groups, int Blocks, int Steps>
+void add() {
+  const auto config = [](const Call& c) {
+    return Config{dim3((c.N + 64 * Groups - 1) / (64 * Groups) * Blocks, (c.rows + Cols - 1) / Cols), 256, split::kSharedBytes<Cols, Groups, Blocks, Steps>, Blocks};
+  };
+  list.push_back({Cols, Groups, Blocks, Steps, false, [=](const Call& c) {
+                    rig::launch(cut<Cols, Groups, Blocks, Steps>, config(c), c.count, c.x, prefill::matrix_map<Map>(c.w, c.N, c.K, 64 * Groups), c.y, c.N, c.K);
+                  }});
+  list.push_back({Cols, Groups, Blocks, Steps, true, [=](const Call& c) {
+                    rig::launch(cut_codes<Cols, Groups, Blocks, Steps>, config(c), c.count, c.x, c.codes, c.scale, c.y, c.N, c.K);
+                  }});
 }
 template <int Cols>
-void run_cols(const Call& c, const Way& w) {
-  w.groups == 1 ? run_blocks<Cols, 1>(c, w.blocks) : run_blocks<Cols, 2>(c, w.blocks);
-}
-void run(const Call& c, const Way& w) {
-  if (w.cols == 16) return run_cols<16>(c, w);
-  if (w.cols == 24) return run_cols<24>(c, w);
-  if (w.cols == 32) return run_cols<32>(c, w);
-  if (w.cols == 40) return run_cols<40>(c, w);
-  if (w.cols == 48) return run_cols<48>(c, w);
-  if (w.cols == 64) return run_cols<64>(c, w);
-  if (w.cols == 80) return run_cols<80>(c, w);
-  rig::launch(k_tiles::round_rows, Config{dim3(std::min<int64_t>(rig::sms * 8, (int64_t(c.rows) * c.K + 2047) / 2048)), 256}, c.count, c.x, c.rounded, c.K);
-  const int cols = c.rows <= 16 ? 16 : c.rows <= 32 ? 32 : c.rows <= 64 ? 64 : 128, tiles = (c.N + 127) / 128, cluster = tiles >= 128 ? 1 : 4;
-  const auto entry = cols == 16   ? k_narrow::linear_narrow_16
-                     : cols == 32 ? k_narrow::linear_narrow_32
-                     : cols == 64 ? k_narrow::linear_narrow_64
-                                  : k_narrow::linear_narrow_128;
-  rig::launch(entry, Config{dim3(tiles * cluster, (c.rows + cols - 1) / cols), 288, 111712, cluster}, c.count, prefill::matrix_map<Map>(c.rounded, c.rows, c.K, cols),
-              prefill::matrix_map<Map>(c.w, c.N, c.K, 128), static_cast<const float*>(nullptr), c.y, c.N, c.K);
+void add_cols() {
+  add<Cols, 1, 1, 4>(), add<Cols, 1, 2, 4>(), add<Cols, 1, 4, 4>(), add<Cols, 1, 8, 4>(), add<Cols, 2, 8, 4>(), add<Cols, 2, 4, 4>();
+  if constexpr (Cols <= 48) add<Cols, 1, 1, 8>(), add<Cols, 1, 2, 8>(), add<Cols, 1, 4, 8>(), add<Cols, 2, 4, 8>();
 }
 
-// ways are the cuts worth a try: blocks that have something to do, at most two waves of them, at most 256 of K a block.
-std::vector<Way> ways(int rows, int K, int N, bool all = false) {
-  std::vector<Way> list = {{0, 0, 0}};
-  for (int cols : {16, 24, 32, 40, 48, 64, 80}) {
-    const int lines = (rows + cols - 1) / cols;
-    if (!all && cols > 16 && lines * cols - rows >= 24) continue;  // mostly empty
-    for (int groups : {1, 2})
-      for (int blocks : {1, 2, 4, 8}) {
-        const int tiles = (N + 64 * groups - 1) / (64 * groups), grid = tiles * lines * blocks, steps = (K + 63) / 64;
-        if (steps > 4 * blocks || !all && (grid > 272 || grid < 24 && blocks < 8 || steps < blocks)) continue;
-        list.push_back({cols, groups, blocks});
-      }
+// ways are the cuts that serve a shape; unless all, those worth a try: blocks that have something to do, at most two waves of them.
+std::vector<Way> ways(int rows, int K, int N, bool codes, bool all = false) {
+  std::vector<Way> some;
+  for (const Way& w : list) {
+    const int lines = (rows + w.cols - 1) / w.cols, tiles = (N + 64 * w.groups - 1) / (64 * w.groups), steps = (K + 63) / 64;
+    if (w.codes != codes || steps > w.steps * w.blocks) continue;
+    if (!all) {
+      const int grid = tiles * lines * w.blocks;
+      if (w.cols > 16 && lines * w.cols - rows >= 24) continue;  // mostly empty
+      if (grid > 272 || grid < 24 && w.blocks < 8 || steps <= w.steps * w.blocks / 2) continue;
+    }
+    some.push_back(w);
   }
-  return list;
+  return some;
 }
 
-void check(int rows, int all, int K, int N) {
+Call make(int rows, int all, int K, int N, int number) {
   Call c{all, K, N};
   c.count = rig::upload(std::vector<int32_t>{rows, 1, 1, 0, 0, 0, 0, 0});
   c.x = prefill::normals(size_t(all) * K, 3);
-  c.rounded = rig::device<uint16_t>(size_t(all) * K);
-  c.w = rig::weights(size_t(N) * K, 10, K > 1024 ? 5 : K > 256 ? 4 : 3);
+  c.w = rig::weights(size_t(N) * K, 10 + number, K > 1024 ? 5 : K > 256 ? 4 : 3);
   c.y = rig::device<float>(size_t(all) * N);
-  const double* ref = prefill::reference(c.x, c.w, rows, N, K);
-  for (const Way& w : ways(all, K, N, true)) {
-    OK(cudaMemsetAsync(c.y, 0xff, size_t(all) * N * 4, rig::stream));
-    run(c, w);
-    OK(cudaStreamSynchronize(rig::stream));
-    char name[128];
-    snprintf(name, sizeof name, "rows %d of %d K=%d N=%d cols %d groups %d blocks %d", rows, all, K, N, w.cols, w.groups, w.blocks);
-    prefill::hold(name, c.y, ref, rows, all, N, 2e-5);
+  if (K % 128 == 0 && N % 8 == 0) c.codes = quantised::weights(quantised::kind<Nvfp4>(), N, K, 1, 10 + number);
+  c.scale = rig::upload(rig::normals(N, 5));
+  OK(cudaStreamSynchronize(rig::stream));
+  return c;
+}
+
+// reference_of_codes is the product with what the codes of make's number 0 are.
+double* reference_of_codes(const Call& c, int rows) {
+  const auto x = rig::download(c.x, size_t(rows) * c.K), scale = rig::download(c.scale, c.N);
+  std::vector<double> y(size_t(rows) * c.N);
+  const auto kind = quantised::kind<Nvfp4>();
+  rig::parallel(c.N, [&](int n) {
+    for (int k = 0; k < c.K; k++) {
+      const double v = quantised::value(kind, n, k, c.K, 10) * scale[n];
+      for (int r = 0; r < rows; r++) y[size_t(r) * c.N + n] += rig::to_bf16(x[size_t(r) * c.K + k]) * v;
+    }
+  });
+  return rig::upload(y);
+}
+
+void check(int rows, int all, int K, int N) {
+  Call c = make(rows, all, K, N, 0);
+  for (bool codes : {false, true}) {
+    if (codes && !c.codes) continue;
+    const double* ref = codes ? reference_of_codes(c, rows) : prefill::reference(c.x, c.w, rows, N, K);
+    for (const Way& w : ways(all, K, N, codes, true)) {
+      OK(cudaMemsetAsync(c.y, 0xff, size_t(all) * N * 4, rig::stream));
+      w.run(c);
+      OK(cudaStreamSynchronize(rig::stream));
+      char name[128];
+      snprintf(name, sizeof name, "rows %d of %d K=%d N=%d %s %d/%d/%d/%d", rows, all, K, N, codes ? "nvfp4" : "bf16", w.cols, w.groups, w.blocks, w.steps);
+      prefill::hold(name, c.y, ref, rows, all, N, 2e-5);
+    }
   }
   rig::release();
 }
 
 // timing gives microseconds over the same arrays again and again, or over more than any cache keeps.
-void timing(int rows, int K, int N, bool cold) {
+void timing(int rows, int K, int N, bool cold, bool codes = false) {
   const int copies = cold ? std::max(2, std::min(24, int(160e6 / (2.0 * N * K)) + 1)) : 1;
   std::vector<Call> calls;
-  const int32_t* count = rig::upload(std::vector<int32_t>{rows, 1, 1, 0, 0, 0, 0, 0});
-  float* y = rig::device<float>(size_t(rows) * N, 0);
-  const float* x = prefill::normals(size_t(rows) * K, 40);
-  uint16_t* rounded = rig::device<uint16_t>(size_t(rows) * K);
-  for (int j = 0; j < copies; j++) calls.push_back({rows, K, N, count, x, rounded, rig::weights(size_t(N) * K, 50 + j, 5), y});
-  OK(cudaStreamSynchronize(rig::stream));
+  for (int j = 0; j < copies; j++) calls.push_back(make(rows, rows, K, N, j));
   const int n = cold ? std::max(copies, 12) : 64;
-  printf("%3d x %5d x %5d %s floor %5.1f:", rows, K, N, cold ? "cold" : "L2  ", cold ? 2.0 * N * K / 4.4e6 : 0.0);
+  printf("%3d x %5d x %5d %s %s floor %5.1f:", rows, K, N, codes ? "nvfp4" : "bf16 ", cold ? "cold" : "L2  ", cold ? (codes ? 0.5625 : 2.0) * N * K / 4.4e6 : 0.0);
   double best = 1e9;
-  Way first{};
-  for (const Way& w : ways(rows, K, N)) {
-    const double us = rig::time_graph(n, [&](int i) { run(calls[i % copies], w); }, 7);
-    if (w.cols == 0)
-      printf(" narrow %6.2f |", us);
-    else
-      printf(" %d/%d/%d %.2f", w.cols, w.groups, w.blocks, us);
-    if (w.cols && us < best) best = us, first = w;
+  const Way* first = nullptr;
+  const auto some = ways(rows, K, N, codes);
+  for (const Way& w : some) {
+    const double us = rig::time_graph(n, [&](int i) { w.run(calls[i % copies]); }, 7);
+    printf(" %d/%d/%d/%d %.2f", w.cols, w.groups, w.blocks, w.steps, us);
+    if (us < best) best = us, first = &w;
   }
-  printf(" | best %d/%d/%d %.2f\n", first.cols, first.groups, first.blocks, best);
+  if (first) printf(" | best %d/%d/%d/%d %.2f", first->cols, first->groups, first->blocks, first->steps, best);
+  printf("\n");
   fflush(stdout);
   rig::release();
 }
 
 int main(int argc, char** argv) {
   const prefill::Words words(argc, argv);
+  add_cols<16>(), add_cols<24>(), add_cols<32>(), add_cols<40>(), add_cols<48>(), add_cols<80>();
   if (words.has("check")) {
     check(80, 80, 2048, 512);
     check(80, 80, 512, 2048);
@@ -155,10 +169,12 @@ int main(int argc, char** argv) {
     timing(16, 2048, 256, false);
     timing(256, 256, 256, false);
     timing(80, 2048, 1024, false);
+    timing(80, 2048, 1024, false, true);
     for (int r : {16, 32, 64, 128}) {
       timing(r, 2048, 128, true);  // a router
       timing(r, 2048, 512, true);
       timing(r, 2048, 2048, true);
+      timing(r, 2048, 1024, true, true);
     }
   }
   return words.close();

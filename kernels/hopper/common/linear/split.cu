@@ -49,7 +49,7 @@ struct Stored {
    const float* __restrict__ bias,    /* [N], or null */                                                      \
    float* __restrict__ y,             /* [rows, N] */                                                         \
    int32_t N, int32_t K) {                                                                                    \
-    split::multiply<COLS, GROUPS, BLOCKS>(x, Stored<GROUPS, ADD>{&w, bias, y, N}, count, K);     \
+    split::multiply<COLS, GROUPS, BLOCKS, 4>(x, Stored<GROUPS, ADD>{&w, bias, y, N}, count, K);     \
   }
 
 #define OF_COLS(COLS, BLOCKS)                  \

@@ -11,17 +11,17 @@
 namespace {
 
 // Coded writes y = x wᵀ * scale + bias, or adds that to y. F is nvfp4 or mxfp4.
-template <class F, int Groups, bool Add>
+template <class F, int Groups, int Steps, bool Add>
 struct Coded {
   static constexpr bool kFilled = true;
-  static constexpr int kTile = Groups * 64, kUnit = 128, kUnits = split::kDeep / kUnit;  // units of a block's K
+  static constexpr int kTile = Groups * 64, kUnit = 128, kUnits = Steps * split::kDepth / kUnit;  // units of a block's K
   const uint8_t* w;
   const float *scale, *bias;  // [N], or null
   float* y;
   int N, K;
 
   // fill turns a block's w into bf16: a warp takes a panel's unit at a time, a lane 8 values of each step of 32, which are 16 bytes of a swizzle.
-  __device__ __forceinline__ void fill(uint16_t (&to)[split::kSteps][kTile * split::kDepth], int tile, int k) const {
+  __device__ __forceinline__ void fill(uint16_t (&to)[Steps][kTile * split::kDepth], int tile, int k) const {
     constexpr int kEach = kTile / 8 * kUnits / (split::kThreads / 32);
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
     typename F::Unit u[kEach];
@@ -74,7 +74,7 @@ struct Coded {
       const float* __restrict__ bias,    /* [N], or null */                                            \
       float* __restrict__ y,             /* [rows, N] */                                               \
       int32_t N, int32_t K) {                                                                          \
-    split::multiply<COLS, 2, BLOCKS>(x, Coded<F, 2, ADD>{w, scale, bias, y, N, K}, count, K);          \
+    split::multiply<COLS, 2, BLOCKS, 4>(x, Coded<F, 2, 4, ADD>{w, scale, bias, y, N, K}, count, K);          \
   }
 #define OF_FORMAT(F, COLS, BLOCKS)                     \
   LINEAR(linear_split, F, COLS, BLOCKS, false)         \
