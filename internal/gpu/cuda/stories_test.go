@@ -342,7 +342,7 @@ func groupMulStory(r, groups, k, n int) *story {
 
 func embedStory(h int, d tensor.DType) *story {
 	s := newStory(fmt.Sprint("embed/", d, "/", h), 5, 2, 1)
-	s.step("embed", 5, 2, 1).ints("tokens", 7, []int32{0, 39, 7, 7, 12}).weight(s, "w", d, 1, 40, h).out(s, "y", rows, h).attr("scale", 1.5)
+	s.step("embed", 5, 2, 1).ints("tokens", int(s.limits.Rows), []int32{0, 39, 7, 7, 12}).weight(s, "w", d, 1, 40, h).out(s, "y", rows, h).attr("scale", 1.5)
 	return s
 }
 
@@ -424,13 +424,13 @@ func (p *step) pool(s *story, count, width int) *step {
 
 func takeStory(width int) *story {
 	s := newStory(fmt.Sprint("take_rows/", width), 3, 2, 1)
-	s.step("take_rows", 3, 2, 1).pool(s, 6, width).ints("hidden_row", 5, []int32{5, 0, 3}).out(s, "y", rows, width)
+	s.step("take_rows", 3, 2, 1).pool(s, 6, width).ints("hidden_row", int(s.limits.Rows), []int32{5, 0, 3}).out(s, "y", rows, width)
 	return s
 }
 
 func putStory(mode string, width int) *story {
 	s := newStory(fmt.Sprint("put_features/", mode, "/", width), 4, 2, 1)
-	s.step("put_features", 4, 2, 1).io(s, "x", rows, width, s.normal).pool(s, 6, width).ints("feature_row", 6, []int32{-1, 5, 0, -1}).attr("mode", mode)
+	s.step("put_features", 4, 2, 1).io(s, "x", rows, width, s.normal).pool(s, 6, width).ints("feature_row", int(s.limits.Rows), []int32{-1, 5, 0, -1}).attr("mode", mode)
 	return s
 }
 
@@ -519,7 +519,7 @@ func gridAnglesStory(half int) *story {
 
 func gridEmbedStory(side, width int) *story {
 	s := newStory(fmt.Sprint("grid_embed/", side, "x", width), 4, 2, 1)
-	p := s.step("grid_embed", 4, 2, 1).places(0, 0, 0, 0, 3, 2, 0, 5, 11, 0, 1, 0).ints("grids", 9, []int32{1, 6, 12, 1, 2, 1}).ints("row_seq", 6, []int32{0, 0, 0, 1})
+	p := s.step("grid_embed", 4, 2, 1).places(0, 0, 0, 0, 3, 2, 0, 5, 11, 0, 1, 0).ints("grids", 9, []int32{1, 6, 12, 1, 2, 1}).ints("row_seq", int(s.limits.Rows), []int32{0, 0, 0, 1})
 	p.arrays[2].axes = plan.Axes{{Name: "seqs", Size: 3}, {Name: "axes", Size: 3}}
 	p.weight(s, "w", tensor.F32, 1, side*side, width).out(s, "y", rows, width)
 	return s
@@ -532,7 +532,7 @@ func anglesStory(half int, scale float64, positions ...int32) *story {
 	for i := range freq {
 		freq[i] = float32(math.Pow(10000, -float64(i)/float64(half)))
 	}
-	s.step("rope_angles", r, 2, 1).ints("positions", r+2, positions).constant(s, "inv_freq", freq).out(s, "y", rows, 2*half).attr("scale", scale).attr("back", half%5)
+	s.step("rope_angles", r, 2, 1).ints("positions", int(s.limits.Rows), positions).constant(s, "inv_freq", freq).out(s, "y", rows, 2*half).attr("scale", scale).attr("back", half%5)
 	return s
 }
 
@@ -553,7 +553,7 @@ func pairStory(style string, heads0, heads1, dim, rot, offset int) *story {
 
 func positionScaleStory(n int) *story {
 	s := newStory("position_scale", 4, 2, 1)
-	s.step("position_scale", 4, 2, 1).ints("positions", 6, []int32{0, 7, 8, 100000}).io(s, "x", rows, n, s.normal).attr("beta", 0.1).attr("period", 8)
+	s.step("position_scale", 4, 2, 1).ints("positions", int(s.limits.Rows), []int32{0, 7, 8, 100000}).io(s, "x", rows, n, s.normal).attr("beta", 0.1).attr("period", 8)
 	return s
 }
 
@@ -595,7 +595,7 @@ func routerStories() (list []*story) {
 	}
 	for _, score := range []string{"softmax", "sigmoid", "sqrt_softplus"} {
 		s := newStory("hash_router/"+score, 4, 2, 1)
-		p := s.step("hash_router", 4, 2, 1).ints("tokens", 6, []int32{3, 0, 9, 3}).in(s, "logits", rows, 40, s.normal)
+		p := s.step("hash_router", 4, 2, 1).ints("tokens", int(s.limits.Rows), []int32{3, 0, 9, 3}).in(s, "logits", rows, 40, s.normal)
 		table := make([]byte, 4*10*3)
 		for i := range 30 {
 			table[4*i] = byte(s.rng.IntN(40))
