@@ -13,6 +13,8 @@
 //	full    both copies are there: 1 arrival and the bytes
 //	empty   both warpgroups are through, in all blocks of the cluster
 //
+// Runs are read, and w is copied as far as the ring is long, before the predecessor is complete: neither is what it writes.
+//
 // Two blocks of a cluster have the same rows of x and neighbouring rows of w: each copies half of x, for both. Copies are few and large,
 // for each takes the copy engine 22 ns more: half of a tile is at most three boxes, of 128, 64, 32 or 16 rows.
 //
@@ -69,10 +71,11 @@ struct Runs {
   }
 };
 
-// walk makes the walk over N rows of each matrix from the runs' first rows. A warp puts the runs of one length in order.
+// walk makes the walk over N rows of each matrix from the runs' first rows, which the predecessor has not written: it has let this launch
+// up only after its own wait. A warp puts the runs of one length in order.
 __device__ __forceinline__ Runs walk(const int32_t* rows, int runs, int N) {
   __shared__ int first[kMostRuns + 1], order[kMostRuns], tiles[kMostRuns + 1], num_of[kMostBoxes], tiles_of[kMostBoxes];
-  for (int r = threadIdx.x; r <= runs; r += kThreads) first[r] = rows[r];
+  for (int r = threadIdx.x; r <= runs; r += kThreads) first[r] = ptx::load_l2(rows + r);
   __syncthreads();
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, length = kMostBoxes - warp;
   const auto each = [&](auto&& with) {  // how many tiles a run is, if of this warp's length, else 0; all lanes
@@ -122,7 +125,7 @@ struct Ring {
   alignas(128) unsigned char turn[2][kTurnBytes];
 };
 
-// begin makes the ring and returns when the launches before this one are complete.
+// begin makes the ring.
 __device__ __forceinline__ Ring& begin() {
   extern __shared__ unsigned char raw[];
   __shared__ Ring s;
@@ -136,8 +139,6 @@ __device__ __forceinline__ Ring& begin() {
   }
   __syncthreads();
   ptx::cluster_meet();
-  ptx::start_successor();
-  ptx::wait_for_predecessor();
   return s;
 }
 
@@ -170,14 +171,27 @@ __device__ __forceinline__ void multiply(Ring& s, const Boxes& x, Runs walk, con
   Tile t;
   if (group == 0) {
     ptx::keep_registers<kFew>();
+    int early = 0;  // stages whose w is under way
+    const auto left = [&](const Tile& t, int k, int stage) {
+      ptx::mbarrier_expect(&s.full[stage], kLeft + t.boxes * kRight);
+      work.copy(s.stages + stage * stage_bytes, t, k * kDepth, &s.full[stage]);
+    };
+    if (threadIdx.x == 0) {
+      for (Runs ahead = walk; early < stages && ahead.next(t);)
+        for (int k = 0; k < steps && early < stages; k++) left(t, k, early++);
+    }
+    ptx::wait_for_predecessor_first();
     if (threadIdx.x == 0) {
       while (walk.next(t)) {
         for (int k = 0; k < steps; k++, at.next(stages)) {
           unsigned char* stage = s.stages + at.stage * stage_bytes;
           uint64_t* full = &s.full[at.stage];
-          ptx::mbarrier_wait(&s.empty[at.stage], at.phase ^ 1);
-          ptx::mbarrier_expect(full, kLeft + t.boxes * kRight);
-          work.copy(stage, t, k * kDepth, full);
+          if (early > 0) {
+            early--;
+          } else {
+            ptx::mbarrier_wait(&s.empty[at.stage], at.phase ^ 1);
+            left(t, k, at.stage);
+          }
           for (int half = walk.rank; half < 2; half += blocks) {
             int row = half * t.boxes * (kBox / 2);
 #pragma unroll
@@ -192,6 +206,7 @@ __device__ __forceinline__ void multiply(Ring& s, const Boxes& x, Runs walk, con
     }
   } else {
     ptx::take_registers<kMany>();
+    ptx::wait_for_predecessor_first();
     const int warp = threadIdx.x % 128 / 32, mine = (group - 1) * 64;
     const bool tells = threadIdx.x % 32 == 0 && warp < blocks;  // this thread tells block warp that a stage is free
     const auto free = [&](int stage) {

@@ -117,8 +117,7 @@ extern "C" __global__ void __launch_bounds__(1024) experts_sort(const int32_t* _
 // spread copies a row of x to its places.
 template <bool Shared>
 __device__ __forceinline__ void spread(const int32_t* count, const float* __restrict__ x, const int32_t* __restrict__ place, uint16_t* __restrict__ y, int H, int k) {
-  ptx::start_successor();
-  ptx::wait_for_predecessor();
+  ptx::wait_for_predecessor_first();  // the next launch reads what experts_sort wrote
   const int row = blockIdx.x, rows = *count;
   if (row >= rows) return;
   for (int i = threadIdx.x; i < H / 8; i += 256) {
