@@ -41,34 +41,30 @@ struct Stored {
 
 #define ENTRY(NAME) extern "C" __global__ void __launch_bounds__(split::kThreads, 2) NAME
 
-#define LINEAR(NAME, COLS, GROUPS, BLOCKS, ADD)                                                               \
-  ENTRY(NAME##_##COLS##_##BLOCKS)                                                                             \
+#define LINEAR(NAME, COLS, GROUPS, BLOCKS, STEPS, ADD)                                                        \
+  ENTRY(NAME##_##COLS##_##GROUPS##_##BLOCKS##_##STEPS)                                                        \
   (const int32_t* __restrict__ count, /* [1] rows of this step */                                             \
    const float* __restrict__ x,       /* [rows, K] */                                                         \
    MAP w,                             /* [N, K] bf16, boxes of GROUPS·64 × 64 */                              \
    const float* __restrict__ bias,    /* [N], or null */                                                      \
    float* __restrict__ y,             /* [rows, N] */                                                         \
    int32_t N, int32_t K) {                                                                                    \
-    split::multiply<COLS, GROUPS, BLOCKS, 4>(x, Stored<GROUPS, ADD>{&w, bias, y, N}, count, K);     \
+    split::multiply<COLS, GROUPS, BLOCKS, STEPS>(x, Stored<GROUPS, ADD>{&w, bias, y, N}, count, K);           \
   }
+#define BOTH(COLS, GROUPS, BLOCKS, STEPS)                  \
+  LINEAR(linear_split, COLS, GROUPS, BLOCKS, STEPS, false) \
+  LINEAR(linear_add_split, COLS, GROUPS, BLOCKS, STEPS, true)
+#define OF_CUT(GROUPS, BLOCKS, STEPS) \
+  BOTH(16, GROUPS, BLOCKS, STEPS)     \
+  BOTH(24, GROUPS, BLOCKS, STEPS)     \
+  BOTH(32, GROUPS, BLOCKS, STEPS)     \
+  BOTH(40, GROUPS, BLOCKS, STEPS)     \
+  BOTH(48, GROUPS, BLOCKS, STEPS)
 
-#define OF_COLS(COLS, BLOCKS)                  \
-  LINEAR(linear_split, COLS, 1, BLOCKS, false) \
-  LINEAR(linear_add_split, COLS, 1, BLOCKS, true)
-
-#define OF_BLOCKS(BLOCKS) \
-  OF_COLS(16, BLOCKS)     \
-  OF_COLS(24, BLOCKS)     \
-  OF_COLS(32, BLOCKS)     \
-  OF_COLS(40, BLOCKS)     \
-  OF_COLS(48, BLOCKS)     \
-  OF_COLS(56, BLOCKS)     \
-  OF_COLS(64, BLOCKS)     \
-  OF_COLS(72, BLOCKS)     \
-  OF_COLS(80, BLOCKS)
-
-OF_BLOCKS(1)
-OF_BLOCKS(2)
-OF_BLOCKS(4)
-OF_BLOCKS(8)
+BOTH(16, 1, 8, 4)
+OF_CUT(1, 4, 8)
+OF_CUT(2, 4, 8)
+OF_CUT(1, 2, 8)
+OF_CUT(1, 1, 8)
+OF_CUT(1, 1, 4)
 #endif

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Family linear, 9 to some hundred rows, small matrices of codes of four bits, in the layout "rows": linear, linear_add in one launch.
 //
-// Algorithm, order of sums, grid: mma/split.cuh, of 128 rows of w. Codes become bf16, exactly, before the launches before this one are
+// Algorithm, order of sums, grid: mma/split.cuh. Codes become bf16, exactly, before the launches before this one are
 // complete; scales of rows multiply the sums. K must divide by 128, N by 8.
 
 #include "../../../include/mma/parts.cuh"
@@ -65,32 +65,34 @@ struct Coded {
 }  // namespace
 
 #ifndef SPLIT_NO_ENTRIES
-#define LINEAR(NAME, F, COLS, BLOCKS, ADD)                                                             \
-  extern "C" __global__ void __launch_bounds__(split::kThreads, 2) NAME##_##F##_##COLS##_##BLOCKS(     \
-      const int32_t* __restrict__ count, /* [1] rows of this step */                                   \
-      const float* __restrict__ x,       /* [rows, K] */                                               \
-      const uint8_t* __restrict__ w,     /* [N, K] */                                                  \
-      const float* __restrict__ scale,   /* [N], or null */                                            \
-      const float* __restrict__ bias,    /* [N], or null */                                            \
-      float* __restrict__ y,             /* [rows, N] */                                               \
-      int32_t N, int32_t K) {                                                                          \
-    split::multiply<COLS, 2, BLOCKS, 4>(x, Coded<F, 2, 4, ADD>{w, scale, bias, y, N, K}, count, K);          \
+#define LINEAR(NAME, F, COLS, GROUPS, BLOCKS, STEPS, ADD)                                                                            \
+  extern "C" __global__ void __launch_bounds__(split::kThreads, 2) NAME##_##F##_##COLS##_##GROUPS##_##BLOCKS##_##STEPS(              \
+      const int32_t* __restrict__ count, /* [1] rows of this step */                                                                 \
+      const float* __restrict__ x,       /* [rows, K] */                                                                             \
+      const uint8_t* __restrict__ w,     /* [N, K] */                                                                                \
+      const float* __restrict__ scale,   /* [N], or null */                                                                          \
+      const float* __restrict__ bias,    /* [N], or null */                                                                          \
+      float* __restrict__ y,             /* [rows, N] */                                                                             \
+      int32_t N, int32_t K) {                                                                                                        \
+    split::multiply<COLS, GROUPS, BLOCKS, STEPS>(x, Coded<F, GROUPS, STEPS, ADD>{w, scale, bias, y, N, K}, count, K);                \
   }
-#define OF_FORMAT(F, COLS, BLOCKS)                     \
-  LINEAR(linear_split, F, COLS, BLOCKS, false)         \
-  LINEAR(linear_add_split, F, COLS, BLOCKS, true)
-#define OF_COLS(COLS, BLOCKS)     \
-  OF_FORMAT(nvfp4, COLS, BLOCKS)  \
-  OF_FORMAT(mxfp4, COLS, BLOCKS)
-#define OF_BLOCKS(BLOCKS) \
-  OF_COLS(16, BLOCKS)     \
-  OF_COLS(24, BLOCKS)     \
-  OF_COLS(32, BLOCKS)     \
-  OF_COLS(40, BLOCKS)     \
-  OF_COLS(48, BLOCKS)
+#define BOTH(F, COLS, GROUPS, BLOCKS, STEPS)                  \
+  LINEAR(linear_split, F, COLS, GROUPS, BLOCKS, STEPS, false) \
+  LINEAR(linear_add_split, F, COLS, GROUPS, BLOCKS, STEPS, true)
+#define OF_CUT(F, GROUPS, BLOCKS, STEPS) \
+  BOTH(F, 16, GROUPS, BLOCKS, STEPS)     \
+  BOTH(F, 24, GROUPS, BLOCKS, STEPS)     \
+  BOTH(F, 32, GROUPS, BLOCKS, STEPS)     \
+  BOTH(F, 40, GROUPS, BLOCKS, STEPS)     \
+  BOTH(F, 48, GROUPS, BLOCKS, STEPS)
+#define OF_FORMAT(F)   \
+  BOTH(F, 16, 1, 8, 4) \
+  OF_CUT(F, 1, 4, 8)   \
+  OF_CUT(F, 2, 4, 8)   \
+  OF_CUT(F, 1, 2, 8)   \
+  OF_CUT(F, 1, 1, 8)   \
+  OF_CUT(F, 1, 1, 4)
 
-OF_BLOCKS(1)
-OF_BLOCKS(2)
-OF_BLOCKS(4)
-OF_BLOCKS(8)
+OF_FORMAT(nvfp4)
+OF_FORMAT(mxfp4)
 #endif
