@@ -66,7 +66,7 @@ func stories() map[string][]*story {
 			add(linearNStory(d, r, 256, 40, 8, 264))
 			add(gluStory(rows, r, 56, 256, d, "silu", 0))
 		}
-		for _, c := range []struct{ rows, n, k int }{{9, 72, 1152}, {33, 40, 2048}, {77, 200, 640}, {80, 1032, 384}} { // for clusters that split K
+		for _, c := range []struct{ rows, n, k int }{{9, 72, 1152}, {33, 40, 2048}, {77, 200, 640}, {80, 1032, 384}, {50, 1096, 1152}} { // for clusters that split K
 			add(linearStory("linear", rows, c.rows, c.n, c.k, d, c.n > 50))
 			add(linearStory("linear_add", rows, c.rows, c.n, c.k, d, c.n < 50))
 		}
@@ -116,7 +116,7 @@ func stories() map[string][]*story {
 		}
 	}
 	add(linearStory("linear", rows, 30, 16500, 16, tensor.BF16, true))                                                                                                                                // as many tiles as multiprocessors
-	for _, c := range []struct{ rows, n, k int }{{10, 70, 1024}, {40, 18, 1096}, {90, 130, 1024}, {140, 33, 1200}, {50, 100, 296}, {20, 66, 2200}, {160, 256, 2200}, {80, 70, 512}, {33, 300, 136}} { // for clusters that split K
+	for _, c := range []struct{ rows, n, k int }{{10, 70, 1024}, {40, 18, 1096}, {90, 130, 1024}, {140, 33, 1200}, {50, 100, 296}, {20, 66, 2200}, {160, 256, 2200}, {80, 70, 512}, {33, 300, 136}, {50, 1100, 1096}} { // for clusters that split K
 		add(linearStory("linear", rows, c.rows, c.n, c.k, tensor.BF16, c.n > 50))
 		add(linearStory("linear_add", rows, c.rows, c.n, c.k, tensor.BF16, c.n < 50))
 	}
