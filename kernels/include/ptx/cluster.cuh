@@ -31,22 +31,6 @@ __device__ __forceinline__ void cluster_sync() {
   cluster_wait<C>();
 }
 
-// cluster_store writes to where block rank of the cluster has what this one has at p, in dynamic shared memory.
-template <int C>
-__device__ __forceinline__ void cluster_store(float* p, int rank, float v) {
-#ifdef METRALE_HOST
-  if (C > 1) p = static_cast<float*>(cudahost::cudahost_cluster_place(p, rank));
-#else
-  if (C > 1) {
-    uint32_t at;
-    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(at) : "r"(shared_address(p)), "r"(rank));
-    asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(at), "f"(v) : "memory");
-    return;
-  }
-#endif
-  *p = v;
-}
-
 // cluster_come is an arrival that publishes initialised barriers, and nothing else: a release of the cluster waits for all memory of the thread.
 template <int C>
 __device__ __forceinline__ void cluster_come() {
@@ -89,23 +73,6 @@ __device__ __forceinline__ void cluster_pushed(uint64_t* full) {
   else
     __syncthreads();
 #endif
-}
-
-// cluster_load reads what block rank of the cluster has where this one has p, in dynamic shared memory.
-template <int C>
-__device__ __forceinline__ float4 cluster_load(const float4* p, int rank) {
-#ifdef METRALE_HOST
-  if (C > 1) p = static_cast<const float4*>(cudahost::cudahost_cluster_place(p, rank));
-#else
-  if (C > 1) {
-    uint32_t at;
-    float4 v;
-    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(at) : "r"(shared_address(p)), "r"(rank));
-    asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "r"(at) : "memory");
-    return v;
-  }
-#endif
-  return *p;
 }
 
 }  // namespace ptx
