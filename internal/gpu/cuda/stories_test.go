@@ -115,7 +115,7 @@ func stories() map[string][]*story {
 			}
 		}
 	}
-	add(linearStory("linear", rows, 30, 16500, 16, tensor.BF16, true))                                                                                                                                // as many tiles as multiprocessors
+	add(linearStory("linear", rows, 30, 16500, 16, tensor.BF16, true))                                                                                                                                                  // as many tiles as multiprocessors
 	for _, c := range []struct{ rows, n, k int }{{10, 70, 1024}, {40, 18, 1096}, {90, 130, 1024}, {140, 33, 1200}, {50, 100, 296}, {20, 66, 2200}, {160, 256, 2200}, {80, 70, 512}, {33, 300, 136}, {50, 1100, 1096}} { // for clusters that split K
 		add(linearStory("linear", rows, c.rows, c.n, c.k, tensor.BF16, c.n > 50))
 		add(linearStory("linear_add", rows, c.rows, c.n, c.k, tensor.BF16, c.n < 50))
