@@ -65,7 +65,7 @@ func (d *Device) Saw(t testing.TB, kernels fs.FS, names ...string) {
 	if *seen == "" || !ok || OnHost() {
 		return
 	}
-	run := kernel.SeenRun{Device: d.Info().Name, Driver: d.System.Version, Compiler: code.Index.Compiler, Date: time.Now().UTC().Format(time.DateOnly), Kernels: map[string]string{}}
+	run := kernel.SeenRun{Device: d.System.Devices[0].Name, Driver: d.System.Version, Compiler: code.Index.Compiler, Date: time.Now().UTC().Format(time.DateOnly), Kernels: map[string]string{}}
 	for _, name := range names {
 		form, err := code.Target.Form(kernels, code.Target.Kernels[name], run.Compiler)
 		if err != nil {
