@@ -200,6 +200,7 @@ struct Attention {
   __device__ __forceinline__ int page_of(int b) const { return a.block_table[int64_t(seq) * a.pages + b * 16 / a.page_size]; }
   // load starts the copy of a block's keys or values, a group of its own.
   __device__ __forceinline__ void load() {
+    if (U % 2) __syncwarp();  // a slot held keys before values, or values before keys, which other lanes have read
     if (next < s.items) {
       const int64_t p = (int64_t(page) * a.page_size + (b0 + at) * 16 % a.page_size) * token + head;
       unsigned char* to = s.ring[warp][0] + put;
