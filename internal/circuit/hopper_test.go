@@ -31,7 +31,8 @@ func TestHopperDecodesInFewLaunchesALayer(t *testing.T) {
 	for _, m := range []struct {
 		config   string
 		launches int // of its layers
-	}{{"meta-llama--Meta-Llama-3.1-8B", 5 * 32}, {"Qwen--Qwen3-30B-A3B", 4 * 48}, {"Qwen--Qwen3.5-35B-A3B", 4 * 40}, {"Qwen--Qwen3-8B", 5 * 36}} {
+		hidden   int
+	}{{"meta-llama--Meta-Llama-3.1-8B", 5 * 32, 4096}, {"Qwen--Qwen3-30B-A3B", 4 * 48, 2048}, {"Qwen--Qwen3.5-35B-A3B", 4 * 40, 2048}, {"Qwen--Qwen3-8B", 5 * 36, 4096}} {
 		in := instantiate(t, readConfig(t, configs[m.config+"_config.json"]))
 		lower := func(l *Library, rows int64, compute string, kv tensor.DType, noFusion bool) *plan.Plan {
 			p, err := in.Lower(l, in.SyntheticCatalog(tensor.BF16), Options{Class: "hopper", Compute: compute, KV: kv, NoFusion: noFusion,
@@ -41,18 +42,26 @@ func TestHopperDecodesInFewLaunchesALayer(t *testing.T) {
 			}
 			return p
 		}
-		for _, rows := range []int64{1, 4} {
+		for _, rows := range []int64{1, 2} {
 			// Before the layers the embedding and the angles, after them the logits.
 			if p := lower(lib(t), rows, Declared, tensor.BF16, false); len(p.Launches) != m.launches+3 || own(p) != m.launches+1 {
 				t.Errorf("%s: %d launches, %d of them Hopper's", m.config, len(p.Launches), own(p))
 			}
 		}
-		// Linears of more rows are narrow's, attention is not.
-		if p := lower(lib(t), 8, Declared, tensor.BF16, false); slices.ContainsFunc(p.Launches, func(l plan.Launch) bool { return l.Kernel == "linear_add_rows" }) ||
-			!slices.ContainsFunc(p.Launches, func(l plan.Launch) bool { return l.Kernel == "attention_step_rows" }) {
-			t.Errorf("%s: of 8 rows: %v", m.config, p.Launches)
+		has := func(p *plan.Plan, kernel string) bool {
+			return slices.ContainsFunc(p.Launches, func(l plan.Launch) bool { return l.Kernel == kernel })
 		}
-		if p := lower(lib(t), 4, Declared, tensor.F16, false); slices.ContainsFunc(p.Launches, func(l plan.Launch) bool { return l.Kernel == "attention_step_rows" }) || own(p) == 0 {
+		// Large matrices of 3 and 4 rows are narrow's.
+		for _, rows := range []int64{3, 4} {
+			if p := lower(lib(t), rows, Declared, tensor.BF16, false); has(p, "norm_linear_outs_rows") || has(p, "linear_n_rows") || has(p, "linear_add_rows") != (m.hidden < 4096) {
+				t.Errorf("%s: kernels of %d rows", m.config, rows)
+			}
+		}
+		// Linears of more rows are narrow's, attention is not.
+		if p := lower(lib(t), 8, Declared, tensor.BF16, false); has(p, "linear_add_rows") || !has(p, "attention_step_rows") {
+			t.Errorf("%s: kernels of 8 rows", m.config)
+		}
+		if p := lower(lib(t), 4, Declared, tensor.F16, false); has(p, "attention_step_rows") || own(p) == 0 {
 			t.Errorf("%s: of a float16 cache %d launches are Hopper's", m.config, own(p))
 		}
 		portable, _ := lib(t).Carrying("hopper", func(module string) bool {

@@ -119,7 +119,7 @@ struct Queue {
     unsigned char* to = mine + put;
 #pragma unroll
     for (int i = 0; i < kPiece; i++)
-      if (i < n) ptx::async_copy_weights(to + i * 1024, p0 + i * kStep), ptx::async_copy_weights(to + i * 1024 + 512, p1 + i * kStep);
+      if (i < n) ptx::async_copy_passing(to + i * 1024, p0 + i * kStep), ptx::async_copy_passing(to + i * 1024 + 512, p1 + i * kStep);
     return n > 0;
   }
   // pass makes what was asked for a group: one a piece, whether something comes or not.

@@ -69,7 +69,7 @@ struct Bf16 {
 };
 
 // Point is how a launch is cut: warps of a block, steps of a chunk, blocks that registers must allow on a multiprocessor, and
-// tiles after the current one that are brought to L2 ahead of their loads.
+// tiles after the current one that are brought to L2 ahead of their loads; negative: as many tiles, of the block's first, and no more.
 template <int Warps, int Depth, int Blocks, int Ahead>
 struct Point {
   static constexpr int W = Warps, D = Depth, B = Blocks, A = Ahead, kThreads = 32 * Warps;
@@ -124,10 +124,10 @@ struct Flow {
     plan(job, 0, span.lo);
 #pragma unroll
     for (int i = 0; i < D; i++) load(i);
-    if (P::A > 0) {
+    if (P::A != 0) {
       rest_ahead(job);
 #pragma unroll
-      for (int i = 1; i < P::A; i++) ahead(job, i);
+      for (int i = 1; i < (P::A < 0 ? -P::A : P::A); i++) ahead(job, i);
     }
   }
   template <class Job>

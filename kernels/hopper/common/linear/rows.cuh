@@ -179,6 +179,9 @@ struct SumsOf<P, F, true> {
 template <class P, class F>
 using Sums = typename SumsOf<P, F>::type;
 
+// Reads says where warps have their parts of x: in shared memory, all or, of a long x, some; or nowhere, each lane reads what it needs.
+enum class Reads { kAny, kAll, kDirect };
+
 // X says what a linear multiplies: rows of x [rows, K], those that from names if it is there, or their norms.
 struct X {
   int rows;
@@ -190,50 +193,45 @@ struct X {
 };
 
 // finish is what follows the first loads of weights.
-template <class P, class F, bool Norm, bool Direct, class Job, class Out, class Multiply>
+template <class P, class F, bool Norm, Reads R, class Job, class Out, class Multiply>
 __device__ __forceinline__ void finish(uint8_t* memory, const tiles::Span& units, const Job& job, const X& x, int K, Out& out, int near_bytes,
                                        const Multiply& multiply, float (*square)[tiles::kRows]) {
   const tiles::Span span = tiles::in_steps<F>(units);
   float* weights = reinterpret_cast<float*>(memory + x.rows * 4 * K);
   if (Norm) tiles::fetch_const(span, weights, x.norm);
   ptx::wait_for_predecessor();
-  if constexpr (Direct) {
+  if constexpr (R == Reads::kDirect) {
     tiles::DirectOf<F> direct(x.x, x.rows, K, units);
     multiply(std::false_type(), direct);
     return;
   }
-  // Entries of panels are for up to 4 rows or up to 8; others choose.
-  const auto go = [&](auto& part) {
-    if constexpr (F::kPanel > 1)
-      multiply(std::bool_constant<(Sums<P, F>::kMost > tiles::kRows / 2)>(), part);
-    else
-      x.rows > tiles::kRows / 2 ? multiply(std::true_type(), part) : multiply(std::false_type(), part);
-  };
-  if (Norm || x.rows * 4 * K <= near_bytes) {
+  // Entries of panels are for up to 4 rows or up to 8, others for up to 4.
+  const auto go = [&](auto& part) { multiply(std::bool_constant<(F::kPanel > 1 && Sums<P, F>::kMost > tiles::kRows / 2)>(), part); };
+  if (Norm || R == Reads::kAll || x.rows * 4 * K <= near_bytes) {
     tiles::NearOf<F> near{{memory, x.rows}};
     for (int r = 0; r < x.rows; r++) near.fetch(span, r, x.x + int64_t(x.from ? x.from[r] : r) * K);
     near.template split<Norm>(span, weights, x.plus_one, square);
     go(near);
-  } else if constexpr (!Norm) {
+  } else if constexpr (!Norm && R == Reads::kAny) {
     tiles::Window<P, F> window(memory, x.x, x.rows, K);
     window.fetch(units.lo, min(P::D, units.hi - units.lo));
     go(window);
   }
 }
 
-// run multiplies; x is split once where it takes at most near_bytes, and must be where there is a norm; or, read directly, never lies
-// in shared memory. Rings have that many bytes, before x.
-template <class P, class F, bool Norm, bool Direct, class Job, class Out>
+// run multiplies; x is split once where it takes at most near_bytes, and must be where there is a norm. Rings have that many bytes, before
+// x.
+template <class P, class F, bool Norm, Reads R, class Job, class Out>
 __device__ __forceinline__ void run(const Job& job, const X& x, int K, Sums<P, F>& s, Out& out, int near_bytes, int ring) {
   extern __shared__ __align__(128) uint8_t memory[];
   if constexpr (F::kPanel == 1) {
     tiles::Flow<P, F> flow(job);
-    finish<P, F, Norm, Direct>(
+    finish<P, F, Norm, R>(
         memory, flow.span, job, x, K, out, near_bytes, [&](auto wide, auto& part) { tiles::multiply<decltype(wide)::value>(flow, part, s, job, out); }, s.square);
   } else {
     __shared__ tiles::RingShared<P> shared;
     tiles::Ring<P, F> flow(job, shared, memory, ring);
-    finish<P, F, Norm, false>(
+    finish<P, F, Norm, Reads::kAny>(
         memory + ring, flow.span, job, x, K, out, near_bytes,
         [&](auto wide, auto& part) { tiles::multiply<decltype(wide)::value>(flow, shared, part, s, job, out); }, s.square);
   }
@@ -262,7 +260,7 @@ struct Block {
 };
 
 // stack is the body of linear, linear_add, linear_n.
-template <class P, class F, bool Norm, bool Add, bool Convolve = false, bool Direct = false>
+template <class P, class F, bool Norm, bool Add, bool Convolve = false, Reads R = Reads::kAny>
 __device__ __forceinline__ void stack(const X& x, const Stack<F>& m, int K, const Conv& conv = {}, int near_bytes = kNear,
                                       int ring = 0) {
   __shared__ Sums<P, F> s;
@@ -271,7 +269,7 @@ __device__ __forceinline__ void stack(const X& x, const Stack<F>& m, int K, cons
     const tiles::Share units((m.rows() + 7) / 8);
     const StackJob<F> job{m, units.lo * 8, min(units.hi * 8, m.rows()), K};
     StackOut<Sums<P, F>, P, F, Norm, Add, Convolve> out{s, m, job.lo, job.hi, x.rows, K, x.eps, conv};
-    run<P, F, Norm, Direct>(job, x, K, s, out, near_bytes, ring);
+    run<P, F, Norm, R>(job, x, K, s, out, near_bytes, ring);
   } else {
     const Block block;
     const X mine = block.of(x, K);
@@ -281,7 +279,7 @@ __device__ __forceinline__ void stack(const X& x, const Stack<F>& m, int K, cons
     const tiles::Share units = block.share(m.rows() / 8);
     const StackJob<F> job{part, units.lo * 8, mine.rows > 0 ? units.hi * 8 : units.lo * 8, K};
     StackOut<Sums<P, F>, P, F, Norm, Add, Convolve> out{s, part, job.lo, job.hi, mine.rows, K, x.eps, conv};
-    run<P, F, Norm, Direct>(job, mine, K, s, out, near_bytes, ring);
+    run<P, F, Norm, R>(job, mine, K, s, out, near_bytes, ring);
   }
 }
 
@@ -349,14 +347,14 @@ __device__ __forceinline__ void gate_up(const X& x, typename F::Weights gate, ty
     const tiles::Share units((N + 7) / 8);
     const GluJob<F> job{gate, up, units.lo, units.hi, N, K};
     GluOut<Sums<P, F>, P, F, Norm, Act> out{s, y, units.lo, units.hi, N, x.rows, K, x.eps};
-    run<P, F, Norm, false>(job, x, K, s, out, near_bytes, ring);
+    run<P, F, Norm, Reads::kAny>(job, x, K, s, out, near_bytes, ring);
   } else {
     const Block block;
     const X mine = block.of(x, K);
     const tiles::Share units = block.share(N / 8);
     const GluJob<F> job{gate, up, units.lo, mine.rows > 0 ? units.hi : units.lo, N, K};
     GluOut<Sums<P, F>, P, F, Norm, Act> out{s, y + int64_t(block.group) * tiles::kRows * N, job.lo, job.hi, N, mine.rows, K, x.eps, gate_scale, up_scale};
-    run<P, F, Norm, false>(job, mine, K, s, out, near_bytes, ring);
+    run<P, F, Norm, Reads::kAny>(job, mine, K, s, out, near_bytes, ring);
   }
 }
 
