@@ -61,13 +61,13 @@ func TestHopperDecodesInFewLaunchesALayer(t *testing.T) {
 		if p := lower(lib(t), 8, Declared, tensor.BF16, false); has(p, "linear_add_rows") || !has(p, "attention_step_rows") {
 			t.Errorf("%s: kernels of 8 rows", m.config)
 		}
-		if p := lower(lib(t), 4, Declared, tensor.F16, false); has(p, "attention_step_rows") || own(p) == 0 {
+		if p := lower(lib(t), 2, Declared, tensor.F16, false); has(p, "attention_step_rows") || own(p) == 0 {
 			t.Errorf("%s: of a float16 cache %d launches are Hopper's", m.config, own(p))
 		}
 		portable, _ := lib(t).Carrying("hopper", func(module string) bool {
 			return !strings.HasSuffix(module, "rows") && !slices.Contains([]string{"attention/decode", "experts/layer", "linear/queue"}, module)
 		})
-		for i, p := range []*plan.Plan{lower(lib(t), 4, Float32, tensor.BF16, false), lower(lib(t), 4, Declared, tensor.BF16, true), lower(portable, 4, Declared, tensor.BF16, false)} {
+		for i, p := range []*plan.Plan{lower(lib(t), 2, Float32, tensor.BF16, false), lower(lib(t), 2, Declared, tensor.BF16, true), lower(portable, 2, Declared, tensor.BF16, false)} {
 			if own(p) != 0 {
 				t.Errorf("%s, case %d: %d launches are Hopper's", m.config, i, own(p))
 			}

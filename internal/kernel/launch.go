@@ -34,6 +34,9 @@ type Launch struct {
 	PDL     bool     `toml:"pdl"`     // programmatic stream serialization: the kernel waits for its predecessor by itself
 	// Resident says that blocks wait for each other, so that a device on which the grid does not run all at once is refused.
 	Resident bool `toml:"resident"`
+	// Carveout is the percentage of a multiprocessor's L1 that is shared memory while blocks run, or more where they need it; 0: the
+	// driver's choice. Launches of one carveout come up beside each other; where it changes, a multiprocessor first runs empty.
+	Carveout int64 `toml:"carveout"`
 
 	// Ceilings of the entries, enforced when the module is built.
 	Registers    int  `toml:"registers"`

@@ -326,7 +326,7 @@ func (b *binding) configure(f *function, grid []string) error {
 	case v[0]%cluster != 0:
 		return fmt.Errorf("%d blocks along x are no whole clusters of %d", v[0], cluster)
 	}
-	if err := b.dev.allow(f, int(v[4]), cluster); err != nil {
+	if err := b.dev.allow(f, int(v[4]), cluster, b.decl.Carveout); err != nil {
 		return err
 	}
 	if b.decl.Resident {

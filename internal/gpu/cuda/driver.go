@@ -171,6 +171,7 @@ const (
 	kernelMaxThreads   = 0
 	kernelStaticShared = 1
 	kernelMaxDynamic   = 8
+	kernelCarveout     = 9
 	kernelAnyCluster   = 14
 
 	launchCluster = 4

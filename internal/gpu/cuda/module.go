@@ -29,6 +29,7 @@ type function struct {
 	static     int // bytes of static shared memory
 	dynamic    int // most dynamic shared bytes asked for so far
 	anyCluster bool
+	carved     bool // its share of L1 is set
 }
 
 // elfCUDA is the ELF machine of native GPU code.
@@ -134,8 +135,9 @@ func (d *Device) module(name string) (*module, error) {
 	return m, nil
 }
 
-// allow raises the limits of an entry that a launch needs: dynamic shared memory above 48 KiB, clusters above 8.
-func (d *Device) allow(f *function, dynamic int, cluster int64) error {
+// allow raises the limits of an entry that a launch needs: dynamic shared memory above 48 KiB, clusters above 8; and says how much of L1
+// is to be shared memory.
+func (d *Device) allow(f *function, dynamic int, cluster, carveout int64) error {
 	set := func(attr, v int, what string) error {
 		return d.check(d.drv.do(cuKernelSetAttribute, uintptr(attr), uintptr(v), f.handle, uintptr(d.found.handle)), what+" of "+f.name)
 	}
@@ -150,6 +152,12 @@ func (d *Device) allow(f *function, dynamic int, cluster int64) error {
 			return err
 		}
 		f.anyCluster = true
+	}
+	if carveout > 0 && !f.carved {
+		if err := set(kernelCarveout, int(carveout), "splitting L1"); err != nil {
+			return err
+		}
+		f.carved = true
 	}
 	return nil
 }
