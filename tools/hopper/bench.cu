@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Checks and times Hopper's kernels of 1 to 8 rows; README.md says how to build and read it.
 //
-//	bench [check] [tune] [tune_rows] [time] [moe] [chain] [parts] [model=I] [batches=1,2,4,8] [context=N]
+//	bench [check] [tune] [tune_rows] [time] [moe] [chain] [parts] [cuts] [model=I] [batches=1,2,4,8] [context=N]
 
 #include "chain.cuh"
 
@@ -64,15 +64,15 @@ inline void linear(const char* what, const char* kernel, int R, int K, std::vect
 }
 
 // choices are the cuts worth trying.
-inline std::vector<variants::Choice> choices(bool windowed) {
+inline std::vector<variants::Choice> choices() {
   std::vector<variants::Choice> v;
   for (size_t s = 0; s < variants::all().size(); s++)
     for (int per = 0; per <= variants::all()[s].resident; per++)
-      for (int w = 0; w <= (windowed && per == 1); w++) v.push_back({int(s), per, w > 0});
+      v.push_back({int(s), per});
   return v;
 }
 inline std::string text(const variants::Choice& c) {
-  return std::string(variants::all()[c.set].name) + " grid " + (c.per_sm ? std::to_string(c.per_sm) : "tiles") + (c.window ? " window" : "");
+  return std::string(variants::all()[c.set].name) + " grid " + (c.per_sm ? std::to_string(c.per_sm) : "tiles");
 }
 
 // best tries cuts of a launch, prints the better ones and returns the best.
@@ -97,7 +97,7 @@ inline variants::Choice best(const std::string& name, const std::vector<variants
 
 inline void tune(const char* what, const char* kernel, int R, int K, std::vector<int> N) {
   const Linear l(what, kernel, R, K, N);
-  const auto c = best(l.name, choices(std::string(kernel) == "add"), l.bytes, [&] { return l.measure(); });
+  const auto c = best(l.name, choices(), l.bytes, [&] { return l.measure(); });
   if (R == 1) variants::chosen[variants::Key(kernel, l.total, K)] = c;
 }
 
@@ -169,9 +169,9 @@ inline void moe(int R, int E, int I, int S, int H, int k, bool tune = false) {
   };
   if (tune) {
     snprintf(name, sizeof name, "hidden R=%d E=%d", R, E);
-    const auto c = best(name, choices(false), read * 2 / 3, [&] { return measure(1, 9); });
+    const auto c = best(name, choices(), read * 2 / 3, [&] { return measure(1, 9); });
     snprintf(name, sizeof name, "down R=%d E=%d", R, E);
-    const auto d = best(name, choices(false), read / 3, [&] { return measure(2, 9); });
+    const auto d = best(name, choices(), read / 3, [&] { return measure(2, 9); });
     if (R == 1) variants::chosen[variants::Key("hidden", I, H)] = c, variants::chosen[variants::Key("down", H, I)] = d;
     rig::release();
     return;
@@ -237,7 +237,7 @@ inline void tune_all() {
   moe(1, 256, 512, 512, 2048, 8, true);
 }
 inline void tune_rows() {
-  for (int R : {4, 8}) {
+  for (int R : {2, 4}) {
     tune("llama down", "add", R, 14336, {4096});
     tune("llama qkv", "norm_n", R, 4096, {4096, 1024, 1024});
     tune("llama gate up", "glu", R, 4096, {14336, 14336});
@@ -256,7 +256,7 @@ inline void all() {
   for (int R : {1, 8}) linear("gdn in", "conv", R, 2048, {8192, 4096, 32, 32});
   linear("llama logits", "outs", 1, 4096, {128256});
   linear("qwen logits", "outs", 1, 2048, {151936});
-  for (int R : {2, 4, 8}) {
+  for (int R : {2, 4}) {
     linear("llama o", "add", R, 4096, {4096});
     linear("llama down", "add", R, 14336, {4096});
     linear("llama qkv", "norm_n", R, 4096, {4096, 1024, 1024});
@@ -289,9 +289,9 @@ int main(int argc, char** argv) {
   OK(cudaGetDeviceProperties(&prop, 0));
   OK(cudaStreamCreate(&rig::stream));  // in step with the default stream, which copies use
   rig::sms = prop.multiProcessorCount;
-  bool do_check = argc < 2, do_time = argc < 2, do_chain = argc < 2, do_tune = false, do_tune_rows = false, do_moe = false;
+  bool do_check = argc < 2, do_time = argc < 2, do_chain = argc < 2, do_tune = false, do_tune_rows = false, do_moe = false, do_cuts = false;
   int context = 128, model = -1;
-  std::vector<int> batches = {1, 2, 4, 8};
+  std::vector<int> batches = {1, 2, 4};
   for (int i = 1; i < argc; i++) {
     const std::string a = argv[i];
     if (a == "check") do_check = true;
@@ -299,6 +299,7 @@ int main(int argc, char** argv) {
     if (a == "chain") do_chain = true;
     if (a == "tune") do_tune = true;
     if (a == "moe") do_moe = true;
+    if (a == "cuts") do_cuts = true;
     if (a == "parts") chain::whole_layers = false;
     if (a == "tune_rows") do_tune_rows = true;
     if (a.rfind("model=", 0) == 0) model = atoi(a.c_str() + 6);
@@ -310,6 +311,7 @@ int main(int argc, char** argv) {
   }
   printf("%s, %d multiprocessors, L2 %d MiB\n", prop.name, rig::sms, prop.l2CacheSize >> 20);
   rig::measure_sweep();
+  rig::carveout = 57;  // as the manifests
   ops::meet();  // not while a graph is recorded
   if (do_check) check::all();
   if (do_tune) timing::tune_all();
@@ -322,6 +324,9 @@ int main(int argc, char** argv) {
   if (do_chain)
     for (int i = 0; i < 3; i++)
       if (model < 0 || model == i) chain::run(chain::kModels[i], context, batches);
+  if (do_cuts)
+    for (int i = 0; i < 3; i++)
+      if (model < 0 || model == i) chain::cuts(chain::kModels[i], context);
   printf("%d failures\n", rig::failures);
   return rig::failures != 0;
 }

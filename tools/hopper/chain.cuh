@@ -208,4 +208,32 @@ inline void run(const Model& m, int context, const std::vector<int>& batches) {
   }
 }
 
+// cuts tries cuts of each linear within whole steps of one row: what wins alone does not always win there.
+inline void cuts(const Model& m, int context) {
+  Chain c(m, 1, context);
+  const auto us = [&](int replays) { return rig::time_graph(1, [&](int) { c.step(); }, replays); };
+  const int Q = m.attn.heads * m.attn.hd, qkv = Q * (1 + m.attn.gated) + 2 * m.attn.kv * m.attn.hd;
+  std::vector<variants::Key> keys = {{"add", m.hidden, Q}, {"norm_n", qkv, m.hidden}, {"outs", m.vocab, m.hidden}};
+  if (!m.experts) keys.push_back({"glu", 2 * m.inter, m.hidden});
+  printf("\ncuts  %s %.1f us\n", m.name, us(20));
+  for (const auto& k : keys) {
+    const auto& [kernel, N, K] = k;
+    const variants::Choice was = variants::choice(kernel.c_str(), N, K);
+    variants::Choice best = was;
+    double top = us(20);
+    for (int s = 0; s < int(variants::all().size()); s++)
+      for (int per = 1; per <= variants::all()[s].resident; per++) {
+        variants::chosen[k] = {s, per};
+        const double t = us(7);
+        printf("cuts  %s %s N=%d K=%d %s grid %d: %.1f us\n", m.name, kernel.c_str(), N, K, variants::all()[s].name, per, t);
+        if (t < top) top = t, best = {s, per};
+      }
+    variants::chosen[k] = best;
+    printf("best  %s %s %s grid %d: %.1f us\n", m.name, kernel.c_str(), variants::all()[best.set].name, best.per_sm, us(20));
+    fflush(stdout);
+  }
+  variants::chosen.clear();
+  rig::release();
+}
+
 }  // namespace chain

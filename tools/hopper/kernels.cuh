@@ -9,6 +9,7 @@
 #include "../../kernels/include/epilogue/act.cuh"
 #include "../../kernels/include/mma/weight_queue.cuh"
 #include "../../kernels/include/mma/weight_tiles.cuh"
+#include "../../kernels/include/ptx/patience.cuh"
 
 namespace k_linear {
 #include "../../kernels/hopper/common/linear/rows.cu"

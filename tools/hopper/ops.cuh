@@ -11,7 +11,7 @@ using variants::Choice;
 inline int rows = 1;  // of the step: what a manifest knows as the row bucket
 
 inline rig::Config cut(const variants::Set& s, const Choice& c, int units, int K, bool norm) {
-  return {variants::grid(c, units), s.threads, variants::x_bytes(s, c, rows, K, norm)};
+  return {variants::grid(c, units), s.threads, variants::x_bytes(rows, K, norm)};
 }
 inline rig::Config usual(int N, int K, bool norm) {
   return {dim3(std::min(rig::sms, (N + 7) / 8)), k_linear::Usual::kThreads, size_t(4) * K * (rows + norm)};
@@ -33,14 +33,14 @@ inline void linear(const int32_t* head, const float* x, const uint16_t* w, const
 }
 inline void linear_add(const int32_t* head, const float* x, const uint16_t* w, const float* bias, float* y, int N, int K) {
   if (!variants::forced && K > 8192 && rows <= 4) {
-    rig::launch(k_linear::linear_add_rows_bf16_2, rig::Config{dim3(std::min(2 * rig::sms, (N + 7) / 8)), k_linear::Deep::kThreads}, head, x, w,
+    rig::launch(k_linear::linear_add_rows_bf16_3, rig::Config{dim3(std::min(2 * rig::sms, (N + 7) / 8)), k_linear::Wide::kThreads}, head, x, w,
                 bias, y, N, K);
     return;
   }
   const auto c = variants::choice("add", N, K);
   const auto& s = variants::all()[c.set];
   const auto cfg = cut(s, c, (N + 7) / 8, K, false);
-  rig::launch(s.add, cfg, head, x, w, bias, y, N, K, int(cfg.shared));
+  rig::launch(s.add, cfg, head, x, w, bias, y, N, K);
 }
 inline void linear_n(const int32_t* head, const float* x, const Stack& s, int K) {
   auto c = usual(s.rows(), K, false);
@@ -116,7 +116,7 @@ inline void router(const int32_t* head, const float* x, const Moe& m, float* h, 
                    int plus_one) {
   const int cluster = 8;
   rig::launch(k_router::norm_router_rows_bf16_softmax,
-              rig::Config{dim3(cluster), k_router::Usual::kThreads, size_t(4) * m.H * (rows + 1), cluster}, head, x, m.norm, m.gate, m.scale,
+              rig::Config{dim3(cluster), k_router::Usual::kThreads, size_t(4) * m.H * (rows + 1), cluster}, head, x, m.norm, m.gate, nullptr, m.scale, nullptr, nullptr,
               h, ids, weights, scale, m.E, m.H, m.k, eps, plus_one, 1, 0.0f, 1.0f);
 }
 inline int expert_launches = 3;  // bits: hidden, down
@@ -149,7 +149,7 @@ struct Heads {
 inline void attention(const Step& st, int rows, const Heads& h, const float* q, const float* k, const float* v, const float* qn,
                       const float* kn, const float* angles, uint16_t* kp, uint16_t* vp, float* y, float eps, int plus_one, int window = 0) {
   auto go = [&](auto kernel, size_t shared) {
-    rig::launch(kernel, rig::Config{dim3(rig::sms), 256, shared}, st.head, st.positions, st.row_seq, st.cu_rows, st.block_table, st.slots, q, k, v, qn, kn,
+    rig::launch(kernel, rig::Config{dim3(rig::sms), 256, shared}, st.head, st.positions, st.row_seq, st.cu_rows, st.block_table, st.slots, q, k, v, qn, kn, nullptr,
                 angles, kp, vp, y, rows, rows, h.heads, h.kv, h.rot, 16, st.pages, h.gated, window, plus_one, eps, float(1 / std::sqrt(double(h.hd))), 0.0f,
                 scratch(), reinterpret_cast<float2*>(scratch() + size_t(rows) * k_attention::kMost * 8 * h.hd), meet());
   };

@@ -24,6 +24,7 @@ namespace rig {
 inline cudaStream_t stream;
 inline int sms = 132;
 inline bool pdl = true;        // of launches that support it
+inline int carveout = 0;       // percent of L1 that launches ask for as shared memory; 0: the driver's choice
 inline double sweep = 0;       // GB/s of the read sweep
 inline int failures = 0;
 
@@ -137,6 +138,7 @@ void launch(void (*kernel)(P...), const Config& c, A... args) {
     cudaFuncAttributes at;
     OK(cudaFuncGetAttributes(&at, kernel));
     OK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, 227 * 1024 - int(at.sharedSizeBytes)));
+    if (carveout) OK(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, carveout));
     seen.push_back((const void*)kernel);
   }
   cudaLaunchAttribute at[2];
