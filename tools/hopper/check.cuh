@@ -489,7 +489,7 @@ inline void all() {
     same_rows(4, 2048, 256, 32, 96, 64, 4);
   }
   variants::layer_cut = 0;
-  same_rows(8, 4096, 256, 64, 256, 256, 8);
+  same_rows(8, 2048, 256, 64, 256, 256, 8);
   same_rows(3, 288, 48, 16, 32, 32, 2);
   convolved({1}, 2048, 8192, 4096);
   convolved({1, 1, 1, 1, 1}, 2048, 512, 256);
