@@ -6,11 +6,13 @@
 #include "../../kernels/cuda/common/recurrent/delta_rule.cu"
 #include "../../kernels/hopper/common/recurrent/delta_chunks.cu"
 #include "prefill.cuh"
-
-// scale_values multiplies all by factor.
-__global__ void scale_values(float* x, uint64_t n, float factor) {
-  for (uint64_t i = blockIdx.x * uint64_t(blockDim.x) + threadIdx.x; i < n; i += uint64_t(gridDim.x) * blockDim.x) x[i] *= factor;
+namespace k_conv {
+#include "../../kernels/cuda/common/recurrent/conv.cu"
 }
+namespace k_rows {
+#include "../../kernels/hopper/common/recurrent/delta_rows.cu"
+}
+
 // gate_values makes decays -most … 0 and strengths 0 … 1.
 __global__ void gate_values(float* g, float* beta, uint64_t n, float most) {
   for (uint64_t i = blockIdx.x * uint64_t(blockDim.x) + threadIdx.x; i < n; i += uint64_t(gridDim.x) * blockDim.x) {
@@ -19,13 +21,13 @@ __global__ void gate_values(float* g, float* beta, uint64_t n, float most) {
   }
 }
 
-// join makes rows [q | k | v] whose q and k norm_keys divides by their lengths again, and what decays and strengths are made of.
-__global__ void join(const float* q, const float* k, const float* v, float* qkv, int64_t rows, int keys, int values) {
+// part takes q, k and v of rows [q | k | v]; norm_keys divides q and k by their lengths.
+__global__ void part(const float* qkv, float* q, float* k, float* v, int64_t rows, int keys, int values) {
   const int width = 2 * keys + values;
   for (int64_t i = blockIdx.x * int64_t(blockDim.x) + threadIdx.x; i < rows * width; i += int64_t(gridDim.x) * blockDim.x) {
     const int64_t row = i / width;
     const int c = i % width;
-    qkv[i] = c < keys ? 3 * q[row * keys + c] : c < 2 * keys ? 0.5f * k[row * keys + c - keys] : v[row * values + c - 2 * keys];
+    (c < keys ? q[row * keys + c] : c < 2 * keys ? k[row * keys + c - keys] : v[row * values + c - 2 * keys]) = qkv[i];
   }
 }
 __global__ void norm_keys(float* x, int width, float scale) {  // a warp a head of a row
@@ -45,20 +47,18 @@ __global__ void raw_gates(const float* g, const float* beta, float* a, float* b,
 struct Step {
   int kh, vh, kd, vd, rows = 0, seqs;
   int32_t *head, *cu, *slots, *fresh;
-  float *q, *k, *v, *g, *beta, *kq, *w, *p, *u, *decay, *state, *y, *qkv, *a, *b, *rate, *bias;
-  size_t outs, states;
+  float *q, *k, *v, *g, *beta, *kq, *w, *p, *u, *decay, *state, *y, *raw, *qkv, *taps, *conv_state, *a, *b, *rate, *bias;
+  size_t outs, states, kept;
 
   Step(int kh, int vh, int kd, int vd, std::vector<int> chunks, float most) : kh(kh), vh(vh), kd(kd), vd(vd), seqs(chunks.size()) {
     std::vector<int32_t> c{0}, s;
     for (int n : chunks) c.push_back(rows += n), s.push_back(s.size());
     head = rig::upload(std::vector<int32_t>{rows, seqs, seqs, 0, 0, 0, 0, 0});
     cu = rig::upload(c), slots = rig::upload(s), fresh = rig::upload(std::vector<int32_t>(seqs, 0));
-    const auto unit = [&](uint32_t seed) {
-      float* x = prefill::normals(size_t(rows) * kh * kd, seed);
-      scale_values<<<512, 256, 0, rig::stream>>>(x, size_t(rows) * kh * kd, 1 / std::sqrt(float(kd)));
-      return x;
-    };
-    q = unit(1), k = unit(2), v = prefill::normals(size_t(rows) * vh * vd, 3);
+    const int width = 2 * kh * kd + vh * vd;
+    q = rig::device<float>(size_t(rows) * kh * kd), k = rig::device<float>(size_t(rows) * kh * kd), v = rig::device<float>(size_t(rows) * vh * vd);
+    raw = prefill::normals(size_t(rows) * width, 1), qkv = rig::device<float>(size_t(rows) * width);
+    kept = size_t(seqs) * 3 * width, taps = prefill::normals(size_t(width) * 4, 2), conv_state = rig::device<float>(kept);
     g = rig::device<float>(size_t(rows) * vh), beta = rig::device<float>(size_t(rows) * vh);
     gate_values<<<512, 256, 0, rig::stream>>>(g, beta, size_t(rows) * vh, most);
     OK(cudaGetLastError());
@@ -67,25 +67,37 @@ struct Step {
     kq = reinterpret_cast<float*>(rig::device<Pair>(places * kh * 2)), w = reinterpret_cast<float*>(rig::device<Pair>(places * vh));
     p = reinterpret_cast<float*>(rig::device<Half>(places * vh)), u = rig::device<float>(places * vh * ((vd + 63) / 64) * kTile);
     decay = rig::device<float>(places * vh * 2 * kRows), y = rig::device<float>(outs);
-    norm_keys<<<rows * kh, 32, 0, rig::stream>>>(k, kd, 1), norm_keys<<<rows * kh, 32, 0, rig::stream>>>(q, kd, 0.125f);
-    qkv = rig::device<float>(size_t(rows) * (2 * kh * kd + vh * vd)), a = rig::device<float>(size_t(rows) * vh), b = rig::device<float>(size_t(rows) * vh);
-    join<<<512, 256, 0, rig::stream>>>(q, k, v, qkv, rows, kh * kd, vh * vd);
+    a = rig::device<float>(size_t(rows) * vh), b = rig::device<float>(size_t(rows) * vh);
     raw_gates<<<512, 256, 0, rig::stream>>>(g, beta, a, b, int64_t(rows) * vh);
     OK(cudaGetLastError());
     rate = rig::upload(std::vector<float>(vh, std::log(0.5f))), bias = rig::upload(std::vector<float>(vh, 0.25f));
-    state = prefill::normals(states, 4);
+    state = rig::device<float>(states);
+    fill(), convolve();
+    part<<<512, 256, 0, rig::stream>>>(qkv, q, k, v, rows, kh * kd, vh * vd);
+    norm_keys<<<rows * kh, 32, 0, rig::stream>>>(k, kd, 1), norm_keys<<<rows * kh, 32, 0, rig::stream>>>(q, kd, 0.125f);
+    OK(cudaGetLastError());
   }
   void fill() {
     prefill::fill_normals<<<512, 256, 0, rig::stream>>>(state, states, 4);
+    prefill::fill_normals<<<512, 256, 0, rig::stream>>>(conv_state, kept, 5);
     OK(cudaGetLastError());
   }
-  void first(bool mix) const {
+  void convolve() const {
+    const int width = 2 * kh * kd + vh * vd, at_once = rows > 256 ? 8 : 4;
+    const rig::Config c{dim3((width + 127) / 128, (rows + 15) / 16 + seqs), 512u / at_once};
+    rig::launch(at_once == 8 ? k_conv::conv_silu_4_8 : k_conv::conv_silu_4_4, c, head + 1, raw, taps, nullptr, conv_state, cu, slots, fresh, qkv, width);
+  }
+  void few_rows(int few) const {
+    rig::launch(k_rows::delta_few_rows, rig::Config{dim3(vh, seqs), 512, 0}, head, cu, slots, fresh, raw, taps, conv_state, a, b, rate, bias, state, y, kh, vh, kd, vd,
+                0.125f, 1e-12f, few);
+  }
+  void first(bool mix, int few) const {
     const rig::Config c{dim3(kh, (rows + kRows - 1) / kRows + seqs), 256, sizeof(Solve)};
-    if (mix) rig::launch(delta_mix_chunks, c, head + 1, qkv, a, b, rate, bias, cu, kq, w, p, u, decay, kh, vh, kd, vd, 0.125f, 1e-6f, 0);
+    if (mix) rig::launch(delta_mix_chunks, c, head + 1, raw, taps, conv_state, a, b, rate, bias, cu, slots, fresh, kq, w, p, u, decay, kh, vh, kd, vd, 0.125f, 1e-12f, few);
     else rig::launch(delta_chunks, c, head + 1, q, k, v, g, beta, cu, kq, w, p, u, decay, kh, vh, kd, vd);
   }
-  void second() const {
-    rig::launch(delta_scan, rig::Config{dim3((vd + 63) / 64, vh, seqs), 160, sizeof(Scan)}, head + 1, kq, w, p, u, decay, state, cu, slots, fresh, y, kh, vh, kd, vd, 0);
+  void second(int few) const {
+    rig::launch(delta_scan, rig::Config{dim3((vd + 63) / 64, vh, seqs), 160, sizeof(Scan)}, head + 1, kq, w, p, u, decay, state, cu, slots, fresh, y, kh, vh, kd, vd, few);
   }
   void portable() const {
     rig::launch(delta_rule_128, rig::Config{dim3((vd + 31) / 32, vh, seqs), 128, 0}, head + 1, q, k, v, g, beta, state, cu, slots, fresh, y, kh, vh, kd, vd, 1);
@@ -107,16 +119,20 @@ void compare(const char* name, const std::vector<float>& got, const std::vector<
 
 void check(int kh, int vh, int kd, int vd, std::vector<int> chunks, float most) {
   Step s(kh, vh, kd, vd, chunks, most);
+  const auto kept = rig::download(s.conv_state, s.kept);
   s.portable();
   const auto y = rig::download(s.y, s.outs), state = rig::download(s.state, s.states);
-  for (bool mix : {false, true}) {
+  for (int how = 0; how < 3; how++) {  // chunks; with what comes before; and sequences of few rows apart
+    const int few = how == 2 ? 31 : 0;
     s.fill();
     OK(cudaMemsetAsync(s.y, 0xff, s.outs * 4, rig::stream));
-    s.first(mix), s.second();
+    if (few) s.few_rows(few);
+    s.first(how > 0, few), s.second(few);
     char name[96];
-    snprintf(name, sizeof name, "%s%d/%d x %d x %d rows %d of %d, decay %g", mix ? "mix " : "", kh, vh, kd, vd, s.rows, s.seqs, most);
+    snprintf(name, sizeof name, "%s%d/%d x %d x %d rows %d of %d, decay %g", how == 0 ? "" : how == 1 ? "mix " : "few ", kh, vh, kd, vd, s.rows, s.seqs, most);
     compare(name, rig::download(s.y, s.outs), y);
     compare("  its state", rig::download(s.state, s.states), state);
+    if (how > 0) compare("  what the convolution keeps", rig::download(s.conv_state, s.kept), kept);
   }
   rig::release();
 }
@@ -124,9 +140,10 @@ void check(int kh, int vh, int kd, int vd, std::vector<int> chunks, float most) 
 void time(std::vector<int> chunks) {
   Step s(16, 32, 128, 128, chunks, 0.1f);
   const auto us = [](auto f) { return rig::time_graph(2, [&](int) { f(); }, 9); };
-  const double plain = us([&] { s.first(false); }), mixed = us([&] { s.first(true); }), scan = us([&] { s.second(); }), both = us([&] { s.first(true), s.second(); });
-  printf("time  16/32 x 128 rows %5d of %2d: chunks %7.1f us, with norms %7.1f us, scan %7.1f us, both %7.1f us; row after row %8.1f us\n", s.rows, s.seqs, plain,
-         mixed, scan, both, rig::time_graph(1, [&](int) { s.portable(); }, 3));
+  const double conv = us([&] { s.convolve(); }), plain = us([&] { s.first(false, 0); }), few = us([&] { s.few_rows(31); }), mixed = us([&] { s.first(true, 31); }),
+               scan = us([&] { s.second(31); }), all = us([&] { s.few_rows(31), s.first(true, 31), s.second(31); });
+  printf("time  16/32 x 128 rows %5d of %2d: conv %7.1f us, chunks %7.1f us, few %7.1f us, chunks with conv and norms %7.1f us, scan %7.1f us, all three %7.1f us; row after row %8.1f us\n",
+         s.rows, s.seqs, conv, plain, few, mixed, scan, all, rig::time_graph(1, [&](int) { s.portable(); }, 3));
   fflush(stdout);
   rig::release();
 }
@@ -139,10 +156,12 @@ int main(int argc, char** argv) {
     check(2, 2, 64, 40, {63, 130}, 1.0f);
     check(16, 32, 128, 128, {4096, 130}, 0.1f);
     check(2, 4, 128, 128, std::vector<int>(70, 3), 5.0f);
+    check(2, 4, 128, 64, {1, 2, 3, 4, 31, 32, 33, 67}, 0.5f);
   }
   if (words.has("time")) {
     time({16}), time({32}), time({64}), time({128}), time({512}), time({2048}), time({8192}), time(std::vector<int>(8, 1024));
     std::vector<int> mixed(64, 1);
+    time(std::vector<int>(32, 1)), time(mixed);
     mixed.push_back(2048);
     time(mixed);
   }

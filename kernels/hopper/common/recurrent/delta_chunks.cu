@@ -21,7 +21,7 @@
 
 #include "../../../include/chunks.cuh"
 #include "../../../include/copy/vector.cuh"
-#include "../../../include/epilogue/act.cuh"
+#include "../../../include/epilogue/fast_act.cuh"
 #include "../../../include/mma/bf16.cuh"
 #include "../../../include/ptx/wgmma_rows.cuh"
 #include "../../../include/step.cuh"
@@ -75,9 +75,11 @@ struct Rows {
 struct Dims {
   int k_heads, v_heads, k_dim, v_dim;
 };
-// Raw says that q and k are to be normalised, and what gates are to be made of.
+// Raw says that all are to be convolved, q and k normalised, and what gates are to be made of.
 struct Raw {
-  const float *a, *b, *a_log, *dt_bias;
+  const float *a, *b, *a_log, *dt_bias, *taps;
+  float* conv_state;
+  const int32_t *state_slot, *fresh;
   float q_scale, eps;
 };
 struct Gates {
@@ -221,28 +223,76 @@ __device__ __forceinline__ void three(float (&c)[N], uint64_t a, uint32_t a_lo, 
   ptx::wgmma_bf16<TransA, TransB>(c, a, b + b_lo / 16, true);
 }
 
-template <class G>
-__device__ __forceinline__ void solve(const int32_t* seqs, int few, const Rows& x, const G& gates, const int32_t* cu_rows, const Chunks& out, const Dims& d) {
-  constexpr bool kRaw = std::is_same<G, Raw>::value;
-  extern __shared__ four raw[];
-  Solve& s = *reinterpret_cast<Solve*>(raw);
-  begin();
-  const int kh = blockIdx.x, place_of = blockIdx.y, tid = threadIdx.x, warp = tid / 32, lane = tid % 32, share = d.v_heads / d.k_heads;
-  const int seq = chunks::sequence_at<kRows>(place_of, cu_rows, *seqs), from = cu_rows[seq], row = from + (place_of - from / kRows - seq) * kRows;
-  const int n = min(kRows, cu_rows[seq + 1] - row);
-  if (n <= 0 || cu_rows[seq + 1] - from <= few) return;
+// Window is four channels of some rows of a sequence and of the three before them, which the convolution has four taps for; those before
+// the sequence's first row are its state, oldest first.
+template <int Rows>
+struct Window {
+  four x[3 + Rows];
 
-  // Warp w has rows w, w+8, …; a lane four values of each.
-  const bool real = 4 * lane < d.k_dim;
+  // load brings them: at is the first row, of the n that the sequence has from x on; home is null if there is no state.
+  __device__ __forceinline__ void load(const float* from, int64_t stride, int at, int n, const float* home, bool real) {
+#pragma unroll
+    for (int i = 0; i < 3 + Rows; i++) {
+      const int row = at + i - 3;
+      x[i] = four{};
+      if (real && row >= 0 && row < n) x[i] = ::load<4>(from + row * stride);
+      if (i < 3 && real && row < 0 && home) x[i] = ::load<4>(home + (3 + row) * stride);
+    }
+  }
+  // convolve leaves the result of row at + i in x[i].
+  __device__ __forceinline__ void convolve(const float* taps, bool real) {
+#pragma unroll
+    for (int e = 0; e < 4; e++) {
+      const four w = real ? ::load<4>(taps + 4 * e) : four{};
+#pragma unroll
+      for (int i = 0; i < Rows; i++) {
+        float sum = w.at[0] * x[i].at[e];
+#pragma unroll
+        for (int j = 1; j < 4; j++) sum = fmaf(w.at[j], x[i + j].at[e], sum);
+        x[i].at[e] = sum * fast_glu::sigmoid(sum);
+      }
+    }
+  }
+};
+
+// keep leaves the last three inputs of a sequence of n rows to the next step, in the place of those before.
+__device__ __forceinline__ void keep(const float* from, int64_t stride, int n, float* home, bool fresh) {
+  Window<3> last;
+  last.load(from, stride, n, n, fresh ? nullptr : home, true);
+#pragma unroll
+  for (int j = 0; j < 3; j++) store(home + j * stride, last.x[j]);
+}
+
+// Chunk is what a block has: rows from row on, n of them, of a sequence that has all from from on.
+struct Chunk {
+  int place, seq, from, row, n, all;
+};
+
+template <class G>
+__device__ __forceinline__ void take(Solve& s, const Chunk& at, const Rows& x, const G& gates, const Chunks& out, const Dims& d) {
+  constexpr bool kRaw = std::is_same<G, Raw>::value;
+  const int kh = blockIdx.x, tid = threadIdx.x, warp = tid / 32, lane = tid % 32, share = d.v_heads / d.k_heads;
+  const int64_t keys = int64_t(d.k_heads) * d.k_dim;
+  // eight brings rows 8 · warp on of the chunk, four channels of each: x's own, or what the convolution makes of them.
+  const auto eight = [&](four (&values)[8], const float* p, int64_t stride, int64_t channel, bool real) {
+    if constexpr (kRaw) {
+      Window<8> window;
+      const float* home = at.row == at.from && warp == 0 && !gates.fresh[at.seq] ? gates.conv_state + int64_t(gates.state_slot[at.seq]) * 3 * stride + channel : nullptr;
+      window.load(p + at.from * stride, stride, at.row - at.from + 8 * warp, at.all, home, real);
+      window.convolve(gates.taps + 4 * channel, real);
+#pragma unroll
+      for (int m = 0; m < 8; m++) values[m] = 8 * warp + m < at.n ? window.x[m] : four{};
+    } else {
+#pragma unroll
+      for (int m = 0; m < 8; m++) values[m] = 8 * warp + m < at.n && real ? load<4>(p + (at.row + 8 * warp + m) * stride) : four{};
+    }
+  };
+
 #pragma unroll
   for (int what = 0; what < 2; what++) {
-    const float* p = (what ? x.q : x.k) + row * x.qk_stride + int64_t(kh) * d.k_dim + 4 * lane;
+    const int64_t channel = int64_t(kh) * d.k_dim + 4 * lane;
     four values[8];
-#pragma unroll
-    for (int m = 0; m < 8; m++) {
-      const int i = warp + 8 * m;
-      values[m] = i < n && real ? load<4>(p + i * x.qk_stride) : four{};
-    }
+    eight(values, (what ? x.q : x.k) + channel, x.qk_stride, channel + (what ? 0 : keys), 4 * lane < d.k_dim);
 #pragma unroll
     for (int m = 0; m < 8; m++) {
       if constexpr (kRaw) {
@@ -251,7 +301,7 @@ __device__ __forceinline__ void solve(const int32_t* seqs, int few, const Rows& 
 #pragma unroll
         for (int e = 0; e < 4; e++) v.at[e] *= f;
       }
-      put_four(what ? s.q : s.k, warp + 8 * m, lane, values[m]);
+      put_four(what ? s.q : s.k, 8 * warp + m, lane, values[m]);
     }
   }
   ptx::fence_shared_for_async();
@@ -260,7 +310,7 @@ __device__ __forceinline__ void solve(const int32_t* seqs, int few, const Rows& 
   // Products of keys, by the first warpgroup, and of queries with keys, by the second.
   const bool second = __shfl_sync(~0u, tid / 128, 0);  // known to be the same in a warp
   const uint64_t k_rows = ptx::wgmma_operand(ptx::shared_address(&s.k)), q_rows = ptx::wgmma_operand(ptx::shared_address(&s.q));
-  if (tid == 0) ptx::bulk_store(out.kq + (int64_t(place_of) * d.k_heads + kh) * 2, &s.k, 2 * sizeof(Pair));
+  if (tid == 0) ptx::bulk_store(out.kq + (int64_t(at.place) * d.k_heads + kh) * 2, &s.k, 2 * sizeof(Pair));
   float scores[32];
   ptx::wgmma_begin();
 #pragma unroll
@@ -274,20 +324,17 @@ __device__ __forceinline__ void solve(const int32_t* seqs, int few, const Rows& 
   ptx::wgmma_done(scores);
   if (tid == 0) ptx::bulk_store_read();
 
-  for (int at = 0; at < share; at++) {
-    const int h = kh * share + at;
-    const int64_t chunk = int64_t(place_of) * d.v_heads + h;
+  for (int i = 0; i < share; i++) {
+    const int h = kh * share + i;
+    const int64_t chunk = int64_t(at.place) * d.v_heads + h;
     int tid = threadIdx.x;
     asm volatile("" : "+r"(tid));  // addresses are not worth registers across heads
     const int warp = tid / 32, lane = tid % 32;
     four values[8];
-#pragma unroll
-    for (int m = 0; m < 8; m++) {
-      const int i = warp + 8 * m;
-      values[m] = i < n && 4 * lane < d.v_dim ? load<4>(x.v + (row + i) * x.v_stride + int64_t(h) * d.v_dim + 4 * lane) : four{};
-    }
-    make_gates(s, out.decay + chunk * 2 * kRows, n, [&](int i, float& g, float& beta) {
-      const int64_t j = int64_t(row + i) * d.v_heads + h;
+    const int64_t channel = int64_t(h) * d.v_dim + 4 * lane;
+    eight(values, x.v + channel, x.v_stride, channel + 2 * keys, 4 * lane < d.v_dim);
+    make_gates(s, out.decay + chunk * 2 * kRows, at.n, [&](int i, float& g, float& beta) {
+      const int64_t j = int64_t(at.row + i) * d.v_heads + h;
       if constexpr (kRaw) {
         g = -expf(gates.a_log[h]) * act::softplus::of(gates.a[j] + gates.dt_bias[h]);
         beta = act::sigmoid::of(gates.b[j]);
@@ -297,7 +344,7 @@ __device__ __forceinline__ void solve(const int32_t* seqs, int few, const Rows& 
     });
     __syncthreads();  // also: q is read, and what the last head left
 #pragma unroll
-    for (int m = 0; m < 8; m++) put_four(s.q, warp + 8 * m, lane, values[m]);
+    for (int m = 0; m < 8; m++) put_four(s.q, 8 * warp + m, lane, values[m]);
     {
       const int r0 = warp % 4 * 16 + lane / 4, c0 = lane % 4 * 2;
 #pragma unroll
@@ -368,9 +415,34 @@ __device__ __forceinline__ void solve(const int32_t* seqs, int few, const Rows& 
       ptx::bulk_store(w->lo, s.w.lo, 2 * kTile);
       ptx::bulk_store(w->hi + kTile, s.p.hi, 2 * kTile);
       ptx::bulk_store(w->lo + kTile, s.p.lo, 2 * kTile);
-      if (at + 1 < share) ptx::bulk_store_read();
+      if (i + 1 < share) ptx::bulk_store_read();
       else ptx::bulk_store_done();
     }
+  }
+}
+
+template <class G>
+__device__ __forceinline__ void solve(const int32_t* seqs, int few, const Rows& x, const G& gates, const int32_t* cu_rows, const Chunks& out, const Dims& d) {
+  extern __shared__ four raw[];
+  __shared__ Chunk at;  // not worth registers
+  begin();
+  if (threadIdx.x == 0) {
+    const int place = blockIdx.y, seq = chunks::sequence_at<kRows>(place, cu_rows, *seqs), from = cu_rows[seq], all = cu_rows[seq + 1] - from;
+    const int row = from + (place - from / kRows - seq) * kRows;
+    at = {place, seq, from, row, min(kRows, from + all - row), all};
+  }
+  __syncthreads();
+  if (at.n <= 0) return;
+  if (at.all > few) take(*reinterpret_cast<Solve*>(raw), at, x, gates, out, d);
+  if constexpr (std::is_same<G, Raw>::value) {  // the warp that has read what was kept before
+    if (at.row != at.from || threadIdx.x >= 32) return;
+    const int kh = blockIdx.x, lane = threadIdx.x, share = d.v_heads / d.k_heads, slot = gates.state_slot[at.seq];
+    const auto end = [&](int64_t channel) {
+      channel += 4 * lane;
+      keep(x.q + at.from * x.qk_stride + channel, x.qk_stride, at.all, gates.conv_state + int64_t(slot) * 3 * x.qk_stride + channel, gates.fresh[at.seq]);
+    };
+    for (int i = 0; i < 2 && 4 * lane < d.k_dim; i++) end(int64_t(i * d.k_heads + kh) * d.k_dim);
+    for (int i = 0; i < share && 4 * lane < d.v_dim; i++) end(2 * int64_t(d.k_heads) * d.k_dim + int64_t(kh * share + i) * d.v_dim);
   }
 }
 
@@ -558,20 +630,25 @@ extern "C" __global__ void __launch_bounds__(256, 2) delta_chunks(
   solve(seqs, 0, Rows{q, k, v, int64_t(k_heads) * k_dim, int64_t(v_heads) * v_dim}, Gates{g, beta}, cu_rows, out, Dims{k_heads, v_heads, k_dim, v_dim});
 }
 
-// The same of what the convolution leaves: q and k are normalised and gates made of a and b.
+// The same of what the convolution is yet to be made of: then q and k are normalised, and gates made of a and b. It keeps the convolution's
+// inputs of all sequences, also of those of few rows, which another launch has computed.
 extern "C" __global__ void __launch_bounds__(256, 2) delta_mix_chunks(
     const int32_t* __restrict__ seqs,     /* [1] of this step */
-    const float* __restrict__ qkv,        /* [rows, 2*k_heads*k_dim + v_heads*v_dim] */
+    const float* __restrict__ qkv,        /* [rows, C], C = 2*k_heads*k_dim + v_heads*v_dim */
+    const float* __restrict__ taps,       /* [C, 4] */
+    float* conv_state,                    /* [slots, 3, C] */
     const float* __restrict__ a,          /* [rows, v_heads] */
     const float* __restrict__ b,          /* [rows, v_heads] */
     const float* __restrict__ a_log,      /* [v_heads] */
     const float* __restrict__ dt_bias,    /* [v_heads] */
     const int32_t* __restrict__ cu_rows,  /* [seqs+1] */
+    const int32_t* __restrict__ state_slot, /* [seqs] */
+    const int32_t* __restrict__ fresh,    /* [seqs] */
     float* kq, float* w, float* p, float* u, float* decay, /* see Chunks */
     int32_t k_heads, int32_t v_heads, int32_t k_dim, int32_t v_dim, float q_scale, float l2_eps, int32_t few) {
   const Chunks out = {reinterpret_cast<Pair*>(kq), reinterpret_cast<Pair*>(w), reinterpret_cast<Half*>(p), u, decay};
   const int64_t keys = int64_t(k_heads) * k_dim, stride = 2 * keys + int64_t(v_heads) * v_dim;
-  solve(seqs, few, Rows{qkv, qkv + keys, qkv + 2 * keys, stride, stride}, Raw{a, b, a_log, dt_bias, q_scale, l2_eps}, cu_rows, out, Dims{k_heads, v_heads, k_dim, v_dim});
+  solve(seqs, few, Rows{qkv, qkv + keys, qkv + 2 * keys, stride, stride}, Raw{a, b, a_log, dt_bias, taps, conv_state, state_slot, fresh, q_scale, l2_eps}, cu_rows, out, Dims{k_heads, v_heads, k_dim, v_dim});
 }
 
 extern "C" __global__ void __launch_bounds__(160, 1) delta_scan(

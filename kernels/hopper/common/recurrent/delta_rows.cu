@@ -53,6 +53,7 @@ struct Step {
   float *state, *y;
   int k_heads, v_heads, k_dim, v_dim;
   float q_scale, l2_eps;
+  const float *taps, *conv_state;  // of a convolution that comes before; nullptr: it has been
 };
 
 // run takes the sequences of up to most rows. Normed: y is the rule's output by its norm, times norm and silu(z).
@@ -91,11 +92,25 @@ __device__ __forceinline__ void run(const Step& p, const float* z, const float* 
     asm volatile("" : "+r"(at), "+r"(head_of));  // addresses are not worth registers across rows
     const int i = at % kMax, what = at / kMax, warp = at / 32, lane = at % 32, h = head_of, kh = h / (v_heads / k_heads), C = 2 * k_heads * k_dim + v_heads * v_dim;
     // Warps 0 to 3 bring k, 4 to 7 q, 8 to 11 v, 12 to 15 z, a value a thread.
-    const float* from = p.qkv + int64_t(row) * C;
+    const auto input = [&](int channel) {
+      if (Normed) return ptx::load_l2(p.qkv + int64_t(row) * C + channel);
+      const float4 w = *reinterpret_cast<const float4*>(p.taps + 4 * channel);
+      const float tap[4] = {w.x, w.y, w.z, w.w};
+      float sum = 0;
+#pragma unroll
+      for (int j = 0; j < 4; j++) {
+        const int r = row - 3 + j - first;  // before the first row: what is kept of those before
+        const float x = r >= 0 ? ptx::load_l2(p.qkv + int64_t(first + r) * C + channel)
+                        : old  ? ptx::load_l2(p.conv_state + (int64_t(ptx::load_l2(p.state_slot + seq)) * 3 + 3 + r) * C + channel)
+                               : 0.0f;
+        sum = fmaf(tap[j], x, sum);
+      }
+      return act::silu::of(sum);
+    };
     float mine = 0;
-    if (what == 0 && i < k_dim) mine = ptx::load_l2(from + (k_heads + kh) * k_dim + i);
-    if (what == 1 && i < k_dim) mine = ptx::load_l2(from + kh * k_dim + i);
-    if (what == 2 && i < v_dim) mine = ptx::load_l2(from + 2 * k_heads * k_dim + h * v_dim + i);
+    if (what == 0 && i < k_dim) mine = input((k_heads + kh) * k_dim + i);
+    if (what == 1 && i < k_dim) mine = input(kh * k_dim + i);
+    if (what == 2 && i < v_dim) mine = input(2 * k_heads * k_dim + h * v_dim + i);
     if (Normed && what == 3 && i < v_dim) mine = ptx::load_l2(z + (int64_t(row) * v_heads + h) * v_dim + i);
     if (at == 32 * kWarps - 1) {
       decay = __expf(rate * act::softplus::of(ptx::load_l2(p.a + int64_t(row) * v_heads + h) + bias));
@@ -177,15 +192,19 @@ extern "C" __global__ void __launch_bounds__(32 * kWarps, 2) delta_step_rows(
     float* state,                       // [slots, v_heads, v_dim, k_dim]
     float* __restrict__ y,              // [rows, v_heads*v_dim]
     int32_t k_heads, int32_t v_heads, int32_t k_dim, int32_t v_dim, float q_scale, float l2_eps, float eps) {
-  run<true>({head, cu_rows, state_slot, fresh, qkv, a, b, a_log, dt_bias, state, y, k_heads, v_heads, k_dim, v_dim, q_scale, l2_eps}, z, norm, eps, INT_MAX);
+  run<true>({head, cu_rows, state_slot, fresh, qkv, a, b, a_log, dt_bias, state, y, k_heads, v_heads, k_dim, v_dim, q_scale, l2_eps, nullptr, nullptr}, z, norm, eps, INT_MAX);
 }
 
-// The same without the gated norm, of sequences of up to most rows.
+// The same without the gated norm but with the convolution before, of sequences of up to most rows. What the convolution keeps is not
+// written: heads share it.
 extern "C" __global__ void __launch_bounds__(32 * kWarps, 2) delta_few_rows(
     const int32_t* __restrict__ head, const int32_t* __restrict__ cu_rows, const int32_t* __restrict__ state_slot, const int32_t* __restrict__ fresh,
-    const float* __restrict__ qkv, const float* __restrict__ a, const float* __restrict__ b, const float* __restrict__ a_log,
+    const float* __restrict__ qkv,         // [rows, C], before it, C = 2*k_heads*k_dim + v_heads*v_dim
+    const float* __restrict__ taps,        // [C, 4]
+    const float* __restrict__ conv_state,  // [slots, 3, C]
+    const float* __restrict__ a, const float* __restrict__ b, const float* __restrict__ a_log,
     const float* __restrict__ dt_bias, float* state, float* __restrict__ y, int32_t k_heads, int32_t v_heads, int32_t k_dim, int32_t v_dim, float q_scale,
     float l2_eps, int32_t most) {
-  run<false>({head, cu_rows, state_slot, fresh, qkv, a, b, a_log, dt_bias, state, y, k_heads, v_heads, k_dim, v_dim, q_scale, l2_eps}, nullptr, nullptr, 0,
+  run<false>({head, cu_rows, state_slot, fresh, qkv, a, b, a_log, dt_bias, state, y, k_heads, v_heads, k_dim, v_dim, q_scale, l2_eps, taps, conv_state}, nullptr, nullptr, 0,
              most);
 }
