@@ -72,8 +72,8 @@ func TestHopperDecodesInFewLaunchesALayer(t *testing.T) {
 				t.Errorf("%s, case %d: %d launches are Hopper's", m.config, i, own(p))
 			}
 		}
-		if p := lower(lib(t), 32, Declared, tensor.BF16, false); own(p) != 0 {
-			t.Errorf("%s: %d launches of 32 rows are Hopper's", m.config, own(p))
+		if p := lower(lib(t), 65, Declared, tensor.BF16, false); own(p) != 0 {
+			t.Errorf("%s: %d launches of 65 rows are Hopper's", m.config, own(p))
 		}
 	}
 }

@@ -32,6 +32,7 @@ var fusedPlans = []struct {
 	{"qwen3-moe-nvfp4", 40, false},
 	{"qwen3-moe-nvfp4", 260, true},
 	{"qwen3.5-moe", 8, false},
+	{"qwen3.5-moe", 20, false},
 	{"qwen3.5-moe", 40, false},
 	{"qwen3.5-moe-tall", 8, true},
 	{"qwen3.5-moe-tall", 300, true},

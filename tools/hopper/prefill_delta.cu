@@ -5,6 +5,7 @@
 
 #include "../../kernels/cuda/common/recurrent/delta_rule.cu"
 #include "../../kernels/hopper/common/recurrent/delta_chunks.cu"
+#include "../../kernels/include/ptx/cluster.cuh"
 #include "prefill.cuh"
 namespace k_conv {
 #include "../../kernels/cuda/common/recurrent/conv.cu"
@@ -91,6 +92,10 @@ struct Step {
     rig::launch(k_rows::delta_few_rows, rig::Config{dim3(vh, seqs), 512, 0}, head, cu, slots, fresh, raw, taps, conv_state, a, b, rate, bias, state, y, kh, vh, kd, vd,
                 0.125f, 1e-12f, few);
   }
+  void step(const float* z, const float* norm, float* out) const {
+    rig::launch(k_rows::delta_conv_step_rows, rig::Config{dim3(vh, seqs), 512, 0, 2}, head, cu, slots, fresh, raw, taps, conv_state, a, b, z, rate, bias, norm, state,
+                out, kh, vh, kd, vd, 0.125f, 1e-12f, 1e-6f);
+  }
   void first(bool mix, int few) const {
     const rig::Config c{dim3(kh, (rows + kRows - 1) / kRows + seqs), 256, sizeof(Solve)};
     if (mix) rig::launch(delta_mix_chunks, c, head + 1, raw, taps, conv_state, a, b, rate, bias, cu, slots, fresh, kq, w, p, u, decay, kh, vh, kd, vd, 0.125f, 1e-12f, few);
@@ -117,6 +122,15 @@ void compare(const char* name, const std::vector<float>& got, const std::vector<
   rig::failures += !ok;
 }
 
+// normed gives the gated norm of y [segments, n] by z: float64 sums.
+__global__ void normed(const float* y, const float* z, const float* norm, float* out, int n) {
+  const int64_t at = int64_t(blockIdx.x) * n;
+  double sum = 0;
+  for (int i = 0; i < n; i++) sum += double(y[at + i]) * y[at + i];
+  for (int i = threadIdx.x; i < n; i += blockDim.x)
+    out[at + i] = float(y[at + i] / sqrt(sum / n + 1e-6) * norm[i] * (z[at + i] / (1 + exp(-double(z[at + i])))));
+}
+
 void check(int kh, int vh, int kd, int vd, std::vector<int> chunks, float most) {
   Step s(kh, vh, kd, vd, chunks, most);
   const auto kept = rig::download(s.conv_state, s.kept);
@@ -134,6 +148,18 @@ void check(int kh, int vh, int kd, int vd, std::vector<int> chunks, float most) 
     compare("  its state", rig::download(s.state, s.states), state);
     if (how > 0) compare("  what the convolution keeps", rig::download(s.conv_state, s.kept), kept);
   }
+  if (vh == 2 * kh) {  // all row after row, and the norm behind
+    const float *z = prefill::normals(s.outs, 6), *norm = prefill::normals(vd, 7);
+    float *want = rig::device<float>(s.outs), *got = rig::device<float>(s.outs);
+    OK(cudaMemcpyAsync(s.y, y.data(), s.outs * 4, cudaMemcpyDefault, rig::stream));
+    normed<<<s.rows * vh, 128, 0, rig::stream>>>(s.y, z, norm, want, vd);
+    s.fill();
+    OK(cudaMemsetAsync(got, 0xff, s.outs * 4, rig::stream));
+    s.step(z, norm, got);
+    compare("  row after row, with its norm", rig::download(got, s.outs), rig::download(want, s.outs));
+    compare("  its state", rig::download(s.state, s.states), state);
+    compare("  what the convolution keeps", rig::download(s.conv_state, s.kept), kept);
+  }
   rig::release();
 }
 
@@ -141,9 +167,9 @@ void time(std::vector<int> chunks) {
   Step s(16, 32, 128, 128, chunks, 0.1f);
   const auto us = [](auto f) { return rig::time_graph(2, [&](int) { f(); }, 9); };
   const double conv = us([&] { s.convolve(); }), plain = us([&] { s.first(false, 0); }), few = us([&] { s.few_rows(31); }), mixed = us([&] { s.first(true, 31); }),
-               scan = us([&] { s.second(31); }), all = us([&] { s.few_rows(31), s.first(true, 31), s.second(31); });
-  printf("time  16/32 x 128 rows %5d of %2d: conv %7.1f us, chunks %7.1f us, few %7.1f us, chunks with conv and norms %7.1f us, scan %7.1f us, all three %7.1f us; row after row %8.1f us\n",
-         s.rows, s.seqs, conv, plain, few, mixed, scan, all, rig::time_graph(1, [&](int) { s.portable(); }, 3));
+               scan = us([&] { s.second(31); }), all = us([&] { s.few_rows(31), s.first(true, 31), s.second(31); }), step = us([&] { s.step(s.v, s.v, s.y); });
+  printf("time  16/32 x 128 rows %5d of %2d: conv %7.1f us, chunks %7.1f us, few %7.1f us, chunks with conv and norms %7.1f us, scan %7.1f us, all three %7.1f us; row after row %8.1f us, with its norm; portable %8.1f us\n",
+         s.rows, s.seqs, conv, plain, few, mixed, scan, all, step, rig::time_graph(1, [&](int) { s.portable(); }, 3));
   fflush(stdout);
   rig::release();
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Family recurrent, a few rows a sequence: l2 norms of q and k, gates, the gated delta rule and, in delta_step_rows, the gated norm in one
-// launch.
+// Family recurrent, a few rows a sequence: l2 norms of q and k, gates, the gated delta rule, and the convolution before or the gated norm
+// behind it, in one launch.
 //
 // A block is one value head of one sequence; its state [v_dim, k_dim] lies in registers from the first row to the last:
 //
@@ -16,7 +16,7 @@
 #include <climits>
 
 #include "../../../include/epilogue/act.cuh"
-#include "../../../include/ptx/sm90.cuh"
+#include "../../../include/ptx/cluster.cuh"
 
 namespace {
 
@@ -53,11 +53,13 @@ struct Step {
   float *state, *y;
   int k_heads, v_heads, k_dim, v_dim;
   float q_scale, l2_eps;
-  const float *taps, *conv_state;  // of a convolution that comes before; nullptr: it has been
+  const float* taps;  // of the convolution
+  float* conv_state;
 };
 
-// run takes the sequences of up to most rows. Normed: y is the rule's output by its norm, times norm and silu(z).
-template <bool Normed>
+// run takes the sequences of up to most rows. Conv: qkv is what the convolution is to be made of. Normed: y is the rule's output by its
+// norm, times norm and silu(z). Keeps: blocks of a cluster are the two heads of a key head, and what the convolution keeps is written.
+template <bool Conv, bool Normed, bool Keeps>
 __device__ __forceinline__ void run(const Step& p, const float* z, const float* norm, float eps, int most) {
   const int k_heads = p.k_heads, v_heads = p.v_heads, k_dim = p.k_dim, v_dim = p.v_dim;
   __align__(16) __shared__ float k[kMax], q[kMax];
@@ -93,7 +95,7 @@ __device__ __forceinline__ void run(const Step& p, const float* z, const float* 
     const int i = at % kMax, what = at / kMax, warp = at / 32, lane = at % 32, h = head_of, kh = h / (v_heads / k_heads), C = 2 * k_heads * k_dim + v_heads * v_dim;
     // Warps 0 to 3 bring k, 4 to 7 q, 8 to 11 v, 12 to 15 z, a value a thread.
     const auto input = [&](int channel) {
-      if (Normed) return ptx::load_l2(p.qkv + int64_t(row) * C + channel);
+      if (!Conv) return ptx::load_l2(p.qkv + int64_t(row) * C + channel);
       const float4 w = *reinterpret_cast<const float4*>(p.taps + 4 * channel);
       const float tap[4] = {w.x, w.y, w.z, w.w};
       float sum = 0;
@@ -172,6 +174,23 @@ __device__ __forceinline__ void run(const Step& p, const float* z, const float* 
     if (++row >= end) break;
     __syncthreads();
   }
+  if (Keeps) {
+    const int i = tid % kMax, what = tid / kMax, kh = h / (v_heads / k_heads), C = 2 * k_heads * k_dim + v_heads * v_dim;
+    const bool mine = what == 2 ? i < v_dim : what < 2 && i < k_dim && h % 2 == 0;
+    const int channel = what == 2 ? 2 * k_heads * k_dim + h * v_dim + i : (what == 0 ? k_heads + kh : kh) * k_dim + i;
+    float* kept = p.conv_state + int64_t(ptx::load_l2(p.state_slot + seq)) * 3 * C + channel;
+    float last[3];
+    if (mine)
+#pragma unroll
+      for (int j = 0; j < 3; j++) {
+        const int r = end - 3 + j;  // before the first row: of what was kept
+        last[j] = r >= first ? ptx::load_l2(p.qkv + int64_t(r) * C + channel) : old ? ptx::load_l2(kept + (end - first + j) * C) : 0.0f;
+      }
+    ptx::cluster_sync<2>();  // both heads have read it
+    if (mine)
+#pragma unroll
+      for (int j = 0; j < 3; j++) kept[j * C] = last[j];
+  }
   S = place();
 #pragma unroll
   for (int j = 0; j < kPer; j++)
@@ -192,19 +211,32 @@ extern "C" __global__ void __launch_bounds__(32 * kWarps, 2) delta_step_rows(
     float* state,                       // [slots, v_heads, v_dim, k_dim]
     float* __restrict__ y,              // [rows, v_heads*v_dim]
     int32_t k_heads, int32_t v_heads, int32_t k_dim, int32_t v_dim, float q_scale, float l2_eps, float eps) {
-  run<true>({head, cu_rows, state_slot, fresh, qkv, a, b, a_log, dt_bias, state, y, k_heads, v_heads, k_dim, v_dim, q_scale, l2_eps, nullptr, nullptr}, z, norm, eps, INT_MAX);
+  run<false, true, false>({head, cu_rows, state_slot, fresh, qkv, a, b, a_log, dt_bias, state, y, k_heads, v_heads, k_dim, v_dim, q_scale, l2_eps, nullptr, nullptr}, z, norm, eps, INT_MAX);
 }
 
-// The same without the gated norm but with the convolution before, of sequences of up to most rows. What the convolution keeps is not
+// The same with the convolution before. Clusters of two.
+extern "C" __global__ void __launch_bounds__(32 * kWarps, 2) delta_conv_step_rows(
+    const int32_t* __restrict__ head, const int32_t* __restrict__ cu_rows, const int32_t* __restrict__ state_slot, const int32_t* __restrict__ fresh,
+    const float* __restrict__ qkv,   // [rows, C], before it, C = 2*k_heads*k_dim + v_heads*v_dim
+    const float* __restrict__ taps,  // [C, 4]
+    float* conv_state,               // [slots, 3, C]
+    const float* __restrict__ a, const float* __restrict__ b, const float* __restrict__ z, const float* __restrict__ a_log,
+    const float* __restrict__ dt_bias, const float* __restrict__ norm, float* state, float* __restrict__ y, int32_t k_heads, int32_t v_heads,
+    int32_t k_dim, int32_t v_dim, float q_scale, float l2_eps, float eps) {
+  run<true, true, true>({head, cu_rows, state_slot, fresh, qkv, a, b, a_log, dt_bias, state, y, k_heads, v_heads, k_dim, v_dim, q_scale, l2_eps, taps, conv_state}, z,
+                        norm, eps, INT_MAX);
+}
+
+// The same without the gated norm, with the convolution before, of sequences of up to most rows. What the convolution keeps is not
 // written: heads share it.
 extern "C" __global__ void __launch_bounds__(32 * kWarps, 2) delta_few_rows(
     const int32_t* __restrict__ head, const int32_t* __restrict__ cu_rows, const int32_t* __restrict__ state_slot, const int32_t* __restrict__ fresh,
     const float* __restrict__ qkv,         // [rows, C], before it, C = 2*k_heads*k_dim + v_heads*v_dim
     const float* __restrict__ taps,        // [C, 4]
-    const float* __restrict__ conv_state,  // [slots, 3, C]
+    float* conv_state,                     // [slots, 3, C]
     const float* __restrict__ a, const float* __restrict__ b, const float* __restrict__ a_log,
     const float* __restrict__ dt_bias, float* state, float* __restrict__ y, int32_t k_heads, int32_t v_heads, int32_t k_dim, int32_t v_dim, float q_scale,
     float l2_eps, int32_t most) {
-  run<false>({head, cu_rows, state_slot, fresh, qkv, a, b, a_log, dt_bias, state, y, k_heads, v_heads, k_dim, v_dim, q_scale, l2_eps, taps, conv_state}, nullptr, nullptr, 0,
+  run<true, false, false>({head, cu_rows, state_slot, fresh, qkv, a, b, a_log, dt_bias, state, y, k_heads, v_heads, k_dim, v_dim, q_scale, l2_eps, taps, conv_state}, nullptr, nullptr, 0,
              most);
 }
