@@ -189,6 +189,14 @@ T __reduce_max_sync(unsigned mask, T v) {
     if (mask >> i & 1 && cudahost::value<T>(all[i]) > m) m = cudahost::value<T>(all[i]);
   return m;
 }
+template <class T>
+T __reduce_min_sync(unsigned mask, T v) {
+  const uint64_t* all = cudahost::cudahost_exchange(mask, cudahost::bits(v));
+  T m = v;
+  for (int i = 0; i < 32; i++)
+    if (mask >> i & 1 && cudahost::value<T>(all[i]) < m) m = cudahost::value<T>(all[i]);
+  return m;
+}
 
 // ----------------------------------------------------------------------------------------------------------------- atomics
 

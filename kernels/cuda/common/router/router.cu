@@ -28,19 +28,20 @@ struct sqrt_softplus {
   }
 };
 
+// key orders numbers as unsigned ones; both zeros have the same.
+__device__ __forceinline__ uint32_t key(float v) {
+  const uint32_t u = __float_as_uint(v + 0.0f);
+  return u >> 31 ? ~u : u | 0x80000000u;
+}
+
 // best gives the warp the index of the largest of x [n], of equals the lowest.
 __device__ __forceinline__ int best(const float* x, int n) {
   float v = -INFINITY;
   int at = n;
   for (int i = lane_id(); i < n; i += 32)
     if (x[i] > v || at == n) v = x[i], at = i;
-#pragma unroll
-  for (int d = 16; d > 0; d /= 2) {
-    const float u = __shfl_xor_sync(kAllLanes, v, d);
-    const int from = __shfl_xor_sync(kAllLanes, at, d);
-    if (from < n && (at == n || u > v || (u == v && from < at))) v = u, at = from;
-  }
-  return at;
+  const uint32_t mine = at < n ? key(v) : 0, most = __reduce_max_sync(kAllLanes, mine);
+  return __reduce_min_sync(kAllLanes, mine == most ? at : n);
 }
 
 // limit takes all but the best groups out of the choice: those whose two highest sum highest, of equals the lower index.

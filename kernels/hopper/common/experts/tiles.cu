@@ -71,26 +71,42 @@ struct Down {
 }  // namespace
 
 // experts_sort: a block finds the slots of one expert. Grid: E; 1024 threads, of which each warp takes a piece of the slots: it counts
-// those of lower experts and of this one, then writes its own behind those of the warps before.
-extern "C" __global__ void __launch_bounds__(1024) experts_sort(const int32_t* __restrict__ count, /* [1] rows of this step */
-                                                                const int32_t* __restrict__ ids,   /* [rows, k] */
-                                                                int32_t* __restrict__ first,       /* [E+2] */
-                                                                int32_t* __restrict__ place,       /* [rows, k] */
-                                                                int32_t E, int32_t k) {
+// those of lower experts and of this one, then writes its own behind those of the warps before. A lane has four slots of 128, sixteen
+// times; what it found there are 64 bits, so ids are read twice only if a piece is longer.
+extern "C" __global__ void __launch_bounds__(1024, 2) experts_sort(const int32_t* __restrict__ count, /* [1] rows of this step */
+                                                                   const int32_t* __restrict__ ids,   /* [rows, k] */
+                                                                   int32_t* __restrict__ first,       /* [E+2] */
+                                                                   int32_t* __restrict__ place,       /* [rows, k] */
+                                                                   int32_t E, int32_t k) {
+  constexpr int kStep = 128, kSteps = 16, kAtOnce = 4;
   __shared__ int lower[32], mine[32];
   ptx::start_successor();
   ptx::wait_for_predecessor();
   const int slots = *count * k, e = blockIdx.x, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const int piece = (slots + 1023) / 1024 * 32, from = min(warp * piece, slots), to = min(from + piece, slots);
-  const auto eight = [&](int base, auto&& with) {  // ids of eight steps of a warp, all under way at once; E past the piece
-    int id[8];
-#pragma unroll
-    for (int j = 0; j < 8; j++) id[j] = base + 32 * j + lane < to ? ids[base + 32 * j + lane] : gridDim.x;
-#pragma unroll
-    for (int j = 0; j < 8; j++) with(id[j], base + 32 * j + lane);
-  };
+  const int piece = (slots + 32 * kStep - 1) / (32 * kStep) * kStep, from = min(warp * piece, slots), to = min(from + piece, slots);
   int low = 0, same = 0;
-  for (int base = from; base < to; base += 256) eight(base, [&](int id, int) { low += id < e, same += id == e; });
+  const auto look = [&](int base) {  // bit 4j + b: slot base + 128j + 4·lane + b is this expert's
+    uint64_t hits = 0;
+#pragma unroll
+    for (int j0 = 0; j0 < kSteps; j0 += kAtOnce) {
+      if (base + j0 * kStep >= to) break;
+      int4 id[kAtOnce];
+#pragma unroll
+      for (int j = 0; j < kAtOnce; j++) {
+        const int i = base + (j0 + j) * kStep + 4 * lane;
+        if (i + 4 <= to) id[j] = *reinterpret_cast<const int4*>(ids + i);
+        else id[j] = {i < to ? ids[i] : E, i + 1 < to ? ids[i + 1] : E, i + 2 < to ? ids[i + 2] : E, E};
+      }
+#pragma unroll
+      for (int j = 0; j < kAtOnce; j++) {
+        low += (id[j].x < e) + (id[j].y < e) + (id[j].z < e) + (id[j].w < e);
+        hits |= uint64_t((id[j].x == e) | (id[j].y == e) << 1 | (id[j].z == e) << 2 | (id[j].w == e) << 3) << 4 * (j0 + j);
+      }
+    }
+    return hits;
+  };
+  uint64_t hits = 0;
+  for (int base = from; base < to; base += kSteps * kStep) hits = look(base), same += __popc(uint32_t(hits)) + __popc(uint32_t(hits >> 32));
 #pragma unroll
   for (int d = 16; d > 0; d /= 2) low += __shfl_xor_sync(~0u, low, d), same += __shfl_xor_sync(~0u, same, d);
   if (lane == 0) lower[warp] = low, mine[warp] = same;
@@ -106,12 +122,22 @@ extern "C" __global__ void __launch_bounds__(1024) experts_sort(const int32_t* _
     if (e == E - 1) first[E] = start + total, first[E + 1] = start + total + *count;
   }
   at += start;
-  for (int base = from; base < to; base += 256)
-    eight(base, [&](int id, int i) {
-      const uint32_t all = __ballot_sync(~0u, id == e);
-      if (id == e) place[i] = at + __popc(all & ((1u << lane) - 1));
-      at += __popc(all);
-    });
+  for (int base = from; base < to; base += kSteps * kStep) {
+    if (piece > kSteps * kStep) hits = look(base);
+    for (int j = 0; j < kSteps; j++) {
+      const uint32_t four = hits >> 4 * j & 15;
+      if (!__any_sync(~0u, four != 0)) continue;
+      int before = at;
+#pragma unroll
+      for (int b = 0; b < 4; b++) {
+        const uint32_t all = __ballot_sync(~0u, four >> b & 1);
+        before += __popc(all & ((1u << lane) - 1)), at += __popc(all);
+      }
+#pragma unroll
+      for (int b = 0; b < 4; b++)
+        if (four >> b & 1) place[base + j * kStep + 4 * lane + b] = before++;
+    }
+  }
 }
 
 // spread copies a row of x to its places.
