@@ -95,6 +95,11 @@ struct Chunks {
   float* decay;  // [places, v_heads, 2, 64] exp(G), exp(Gn - G)
 };
 
+// Chunk is what a block has: rows from row on, n of them, of a sequence that has all from from on.
+struct Chunk {
+  int place, seq, from, row, n, all;
+};
+
 struct Solve {
   Pair k, q;  // q, then v
   union {
@@ -106,6 +111,7 @@ struct Solve {
     Half w;                  // half of W; the other half takes T's place
   };
   float sum[kRows], beta[kRows], strength[kRows];
+  Chunk chunk;  // not worth registers
 
   // at is element (row, column) of a; quads are spread over the banks.
   __device__ __forceinline__ float* at(int row, int column) { return a + row * kRows + (column ^ row % 16 * 4); }
@@ -263,14 +269,10 @@ __device__ __forceinline__ void keep(const float* from, int64_t stride, int n, f
   for (int j = 0; j < 3; j++) store(home + j * stride, last.x[j]);
 }
 
-// Chunk is what a block has: rows from row on, n of them, of a sequence that has all from from on.
-struct Chunk {
-  int place, seq, from, row, n, all;
-};
-
 template <class G>
-__device__ __forceinline__ void take(Solve& s, const Chunk& at, const Rows& x, const G& gates, const Chunks& out, const Dims& d) {
+__device__ __forceinline__ void take(Solve& s, const Rows& x, const G& gates, const Chunks& out, const Dims& d) {
   constexpr bool kRaw = std::is_same<G, Raw>::value;
+  const Chunk& at = s.chunk;
   const int kh = blockIdx.x, tid = threadIdx.x, warp = tid / 32, lane = tid % 32, share = d.v_heads / d.k_heads;
   const int64_t keys = int64_t(d.k_heads) * d.k_dim;
   // eight brings rows 8 · warp on of the chunk, four channels of each: x's own, or what the convolution makes of them.
@@ -424,16 +426,17 @@ __device__ __forceinline__ void take(Solve& s, const Chunk& at, const Rows& x, c
 template <class G>
 __device__ __forceinline__ void solve(const int32_t* seqs, int few, const Rows& x, const G& gates, const int32_t* cu_rows, const Chunks& out, const Dims& d) {
   extern __shared__ four raw[];
-  __shared__ Chunk at;  // not worth registers
+  Solve& s = *reinterpret_cast<Solve*>(raw);  // at a multiple of 1024, as the swizzle wants it: static arrays would be before it
+  const Chunk& at = s.chunk;
   begin();
   if (threadIdx.x == 0) {
     const int place = blockIdx.y, seq = chunks::sequence_at<kRows>(place, cu_rows, *seqs), from = cu_rows[seq], all = cu_rows[seq + 1] - from;
     const int row = from + (place - from / kRows - seq) * kRows;
-    at = {place, seq, from, row, min(kRows, from + all - row), all};
+    s.chunk = {place, seq, from, row, min(kRows, from + all - row), all};
   }
   __syncthreads();
   if (at.n <= 0) return;
-  if (at.all > few) take(*reinterpret_cast<Solve*>(raw), at, x, gates, out, d);
+  if (at.all > few) take(s, x, gates, out, d);
   if constexpr (std::is_same<G, Raw>::value) {  // the warp that has read what was kept before
     if (at.row != at.from || threadIdx.x >= 32) return;
     const int kh = blockIdx.x, lane = threadIdx.x, share = d.v_heads / d.k_heads, slot = gates.state_slot[at.seq];

@@ -67,6 +67,7 @@ __device__ __forceinline__ void run(const Step& p, const float* z, const float* 
   __shared__ float rate, bias, decay, beta;
   __shared__ float out[kMax];
   __shared__ float squares[2][4], out_squares[kWarps];
+  __shared__ float4 taps[Conv ? 3 * kMax : 1];  // each thread's own
   ptx::start_successor();
   const int h = blockIdx.x, seq = blockIdx.y, tid = threadIdx.x, warp = tid / 32, lane = tid % 32;
   const bool there = seq < ptx::load_early(p.head + 1);
@@ -79,6 +80,23 @@ __device__ __forceinline__ void run(const Step& p, const float* z, const float* 
   };
   float4 s[kPer];
   const bool old = !p.fresh[seq];
+  // Warps 0 to 3 bring k, 4 to 7 q, 8 to 11 v, 12 to 15 z, a value a thread. Of an input of the convolution a thread has the taps and the
+  // three values before.
+  const auto channel_of = [&](int at) {
+    const int i = at % kMax, what = at / kMax;
+    return what == 2 ? 2 * k_heads * k_dim + h * v_dim + i : ((what == 0 ? k_heads : 0) + h / (v_heads / k_heads)) * k_dim + i;
+  };
+  const auto is_input = [&](int at) { return at / kMax < 2 ? at % kMax < k_dim : at / kMax == 2 && at % kMax < v_dim; };
+  const int C = 2 * k_heads * k_dim + v_heads * v_dim;
+  float past[3] = {};
+  const auto kept = [&](int channel) { return p.conv_state + int64_t(ptx::load_l2(p.state_slot + seq)) * 3 * C + channel; };
+  if (Conv && is_input(tid)) {
+    const int channel = channel_of(tid);
+    taps[tid] = *reinterpret_cast<const float4*>(p.taps + 4 * channel);
+    if (old)
+#pragma unroll
+      for (int j = 0; j < 3; j++) past[j] = ptx::load_l2(kept(channel) + j * C);
+  }
   float* S = place();
 #pragma unroll
   for (int j = 0; j < kPer; j++) {
@@ -92,27 +110,16 @@ __device__ __forceinline__ void run(const Step& p, const float* z, const float* 
   for (int row = first;;) {
     int at = tid, head_of = h;
     asm volatile("" : "+r"(at), "+r"(head_of));  // addresses are not worth registers across rows
-    const int i = at % kMax, what = at / kMax, warp = at / 32, lane = at % 32, h = head_of, kh = h / (v_heads / k_heads), C = 2 * k_heads * k_dim + v_heads * v_dim;
-    // Warps 0 to 3 bring k, 4 to 7 q, 8 to 11 v, 12 to 15 z, a value a thread.
-    const auto input = [&](int channel) {
-      if (!Conv) return ptx::load_l2(p.qkv + int64_t(row) * C + channel);
-      const float4 w = *reinterpret_cast<const float4*>(p.taps + 4 * channel);
-      const float tap[4] = {w.x, w.y, w.z, w.w};
-      float sum = 0;
-#pragma unroll
-      for (int j = 0; j < 4; j++) {
-        const int r = row - 3 + j - first;  // before the first row: what is kept of those before
-        const float x = r >= 0 ? ptx::load_l2(p.qkv + int64_t(first + r) * C + channel)
-                        : old  ? ptx::load_l2(p.conv_state + (int64_t(ptx::load_l2(p.state_slot + seq)) * 3 + 3 + r) * C + channel)
-                               : 0.0f;
-        sum = fmaf(tap[j], x, sum);
-      }
-      return act::silu::of(sum);
-    };
+    const int i = at % kMax, what = at / kMax, warp = at / 32, lane = at % 32, h = head_of;
+    const bool input = is_input(at);
     float mine = 0;
-    if (what == 0 && i < k_dim) mine = input((k_heads + kh) * k_dim + i);
-    if (what == 1 && i < k_dim) mine = input(kh * k_dim + i);
-    if (what == 2 && i < v_dim) mine = input(2 * k_heads * k_dim + h * v_dim + i);
+    if (input) mine = ptx::load_l2(p.qkv + int64_t(row) * C + channel_of(at));
+    if (Conv && input) {
+      const float4 w = taps[at];
+      const float x = mine, sum = fmaf(w.w, x, fmaf(w.z, past[2], fmaf(w.y, past[1], w.x * past[0])));
+      past[0] = past[1], past[1] = past[2], past[2] = x;
+      mine = act::silu::of(sum);
+    }
     if (Normed && what == 3 && i < v_dim) mine = ptx::load_l2(z + (int64_t(row) * v_heads + h) * v_dim + i);
     if (at == 32 * kWarps - 1) {
       decay = __expf(rate * act::softplus::of(ptx::load_l2(p.a + int64_t(row) * v_heads + h) + bias));
@@ -175,21 +182,14 @@ __device__ __forceinline__ void run(const Step& p, const float* z, const float* 
     __syncthreads();
   }
   if (Keeps) {
-    const int i = tid % kMax, what = tid / kMax, kh = h / (v_heads / k_heads), C = 2 * k_heads * k_dim + v_heads * v_dim;
-    const bool mine = what == 2 ? i < v_dim : what < 2 && i < k_dim && h % 2 == 0;
-    const int channel = what == 2 ? 2 * k_heads * k_dim + h * v_dim + i : (what == 0 ? k_heads + kh : kh) * k_dim + i;
-    float* kept = p.conv_state + int64_t(ptx::load_l2(p.state_slot + seq)) * 3 * C + channel;
-    float last[3];
-    if (mine)
-#pragma unroll
-      for (int j = 0; j < 3; j++) {
-        const int r = end - 3 + j;  // before the first row: of what was kept
-        last[j] = r >= first ? ptx::load_l2(p.qkv + int64_t(r) * C + channel) : old ? ptx::load_l2(kept + (end - first + j) * C) : 0.0f;
-      }
     ptx::cluster_sync<2>();  // both heads have read it
-    if (mine)
+    int at = tid;
+    asm volatile("" : "+r"(at));
+    if (is_input(at) && (at / kMax == 2 || h % 2 == 0)) {
+      float* to = kept(channel_of(at));
 #pragma unroll
-      for (int j = 0; j < 3; j++) kept[j * C] = last[j];
+      for (int j = 0; j < 3; j++) to[j * C] = past[j];
+    }
   }
   S = place();
 #pragma unroll
