@@ -25,6 +25,7 @@
 #include "../../../include/mma/bf16.cuh"
 #include "../../../include/ptx/wgmma_rows.cuh"
 #include "../../../include/step.cuh"
+#include "window.cuh"
 
 namespace {
 
@@ -72,9 +73,7 @@ struct Rows {
   const float *q, *k, *v;
   int64_t qk_stride, v_stride;
 };
-struct Dims {
-  int k_heads, v_heads, k_dim, v_dim;
-};
+struct Dims { int k_heads, v_heads, k_dim, v_dim; };
 // Raw says that all are to be convolved, q and k normalised, and what gates are to be made of.
 struct Raw {
   const float *a, *b, *a_log, *dt_bias, *taps;
@@ -227,46 +226,6 @@ __device__ __forceinline__ void three(float (&c)[N], uint64_t a, uint32_t a_lo, 
   ptx::wgmma_bf16<TransA, TransB>(c, a, b, add);
   ptx::wgmma_bf16<TransA, TransB>(c, a + a_lo / 16, b, true);
   ptx::wgmma_bf16<TransA, TransB>(c, a, b + b_lo / 16, true);
-}
-
-// Window is four channels of some rows of a sequence and of the three before them, which the convolution has four taps for; those before
-// the sequence's first row are its state, oldest first.
-template <int Rows>
-struct Window {
-  four x[3 + Rows];
-
-  // load brings them: at is the first row, of the n that the sequence has from x on; home is null if there is no state.
-  __device__ __forceinline__ void load(const float* from, int64_t stride, int at, int n, const float* home, bool real) {
-#pragma unroll
-    for (int i = 0; i < 3 + Rows; i++) {
-      const int row = at + i - 3;
-      x[i] = four{};
-      if (real && row >= 0 && row < n) x[i] = ::load<4>(from + row * stride);
-      if (i < 3 && real && row < 0 && home) x[i] = ::load<4>(home + (3 + row) * stride);
-    }
-  }
-  // convolve leaves the result of row at + i in x[i].
-  __device__ __forceinline__ void convolve(const float* taps, bool real) {
-#pragma unroll
-    for (int e = 0; e < 4; e++) {
-      const four w = real ? ::load<4>(taps + 4 * e) : four{};
-#pragma unroll
-      for (int i = 0; i < Rows; i++) {
-        float sum = w.at[0] * x[i].at[e];
-#pragma unroll
-        for (int j = 1; j < 4; j++) sum = fmaf(w.at[j], x[i + j].at[e], sum);
-        x[i].at[e] = sum * fast_glu::sigmoid(sum);
-      }
-    }
-  }
-};
-
-// keep leaves the last three inputs of a sequence of n rows to the next step, in the place of those before.
-__device__ __forceinline__ void keep(const float* from, int64_t stride, int n, float* home, bool fresh) {
-  Window<3> last;
-  last.load(from, stride, n, n, fresh ? nullptr : home, true);
-#pragma unroll
-  for (int j = 0; j < 3; j++) store(home + j * stride, last.x[j]);
 }
 
 template <class G>
@@ -441,8 +400,7 @@ __device__ __forceinline__ void solve(const int32_t* seqs, int few, const Rows& 
     if (at.row != at.from || threadIdx.x >= 32) return;
     const int kh = blockIdx.x, lane = threadIdx.x, share = d.v_heads / d.k_heads, slot = gates.state_slot[at.seq];
     const auto end = [&](int64_t channel) {
-      channel += 4 * lane;
-      keep(x.q + at.from * x.qk_stride + channel, x.qk_stride, at.all, gates.conv_state + int64_t(slot) * 3 * x.qk_stride + channel, gates.fresh[at.seq]);
+      channel += 4 * lane, keep(x.q + at.from * x.qk_stride + channel, x.qk_stride, at.all, gates.conv_state + int64_t(slot) * 3 * x.qk_stride + channel, gates.fresh[at.seq]);
     };
     for (int i = 0; i < 2 && 4 * lane < d.k_dim; i++) end(int64_t(i * d.k_heads + kh) * d.k_dim);
     for (int i = 0; i < share && 4 * lane < d.v_dim; i++) end(2 * int64_t(d.k_heads) * d.k_dim + int64_t(kh * share + i) * d.v_dim);
@@ -621,11 +579,9 @@ __device__ __forceinline__ void scan(Scan& s, float* home, bool fresh, float* y,
 
 extern "C" __global__ void __launch_bounds__(256, 2) delta_chunks(
     const int32_t* __restrict__ seqs,     /* [1] of this step */
-    const float* __restrict__ q,          /* [rows, k_heads*k_dim] */
-    const float* __restrict__ k,          /* [rows, k_heads*k_dim] */
+    const float* __restrict__ q, const float* __restrict__ k, /* [rows, k_heads*k_dim] */
     const float* __restrict__ v,          /* [rows, v_heads*v_dim] */
-    const float* __restrict__ g,          /* [rows, v_heads] */
-    const float* __restrict__ beta,       /* [rows, v_heads] */
+    const float* __restrict__ g, const float* __restrict__ beta, /* [rows, v_heads] */
     const int32_t* __restrict__ cu_rows,  /* [seqs+1] */
     float* kq, float* w, float* p, float* u, float* decay, /* see Chunks */
     int32_t k_heads, int32_t v_heads, int32_t k_dim, int32_t v_dim) {
@@ -640,13 +596,10 @@ extern "C" __global__ void __launch_bounds__(256, 2) delta_mix_chunks(
     const float* __restrict__ qkv,        /* [rows, C], C = 2*k_heads*k_dim + v_heads*v_dim */
     const float* __restrict__ taps,       /* [C, 4] */
     float* conv_state,                    /* [slots, 3, C] */
-    const float* __restrict__ a,          /* [rows, v_heads] */
-    const float* __restrict__ b,          /* [rows, v_heads] */
-    const float* __restrict__ a_log,      /* [v_heads] */
-    const float* __restrict__ dt_bias,    /* [v_heads] */
-    const int32_t* __restrict__ cu_rows,  /* [seqs+1] */
-    const int32_t* __restrict__ state_slot, /* [seqs] */
-    const int32_t* __restrict__ fresh,    /* [seqs] */
+    const float* __restrict__ a, const float* __restrict__ b,           /* [rows, v_heads] */
+    const float* __restrict__ a_log, const float* __restrict__ dt_bias, /* [v_heads] */
+    const int32_t* __restrict__ cu_rows,                                /* [seqs+1] */
+    const int32_t* __restrict__ state_slot, const int32_t* __restrict__ fresh, /* [seqs] */
     float* kq, float* w, float* p, float* u, float* decay, /* see Chunks */
     int32_t k_heads, int32_t v_heads, int32_t k_dim, int32_t v_dim, float q_scale, float l2_eps, int32_t few) {
   const Chunks out = {reinterpret_cast<Pair*>(kq), reinterpret_cast<Pair*>(w), reinterpret_cast<Half*>(p), u, decay};
@@ -659,8 +612,7 @@ extern "C" __global__ void __launch_bounds__(160, 1) delta_scan(
     float* kq, float* w, float* p, float* u, float* decay, /* see Chunks */
     float* state,                            /* [slots, v_heads, v_dim, k_dim] */
     const int32_t* __restrict__ cu_rows,     /* [seqs+1] */
-    const int32_t* __restrict__ state_slot,  /* [seqs] */
-    const int32_t* __restrict__ fresh,       /* [seqs] */
+    const int32_t* __restrict__ state_slot, const int32_t* __restrict__ fresh, /* [seqs] */
     float* __restrict__ y,                   /* [rows, v_heads*v_dim] */
     int32_t k_heads, int32_t v_heads, int32_t k_dim, int32_t v_dim, int32_t few) {
   extern __shared__ four raw[];
