@@ -41,6 +41,9 @@ var fusedPlans = []struct {
 	{"nemotron-h", 8, false},
 	{"nemotron-h", 40, false},
 	{"gpt-oss", 40, false},
+	{"gemma3", 8, false},
+	{"gemma4-moe", 8, false},
+	{"gpt-oss", 300, true},
 	{"gpt-oss", 1700, true}, // keys of a row in parts, with sinks
 }
 

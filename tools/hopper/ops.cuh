@@ -81,8 +81,8 @@ inline void norm_linear_conv(const Step& st, const float* x, const float* norm, 
   if (!variants::forced) {  // the tree's
     const auto kernel = rows == 1 ? k_queue::norm_linear_conv_rows_bf16_1 : rows <= 4 ? k_queue::norm_linear_conv_rows_bf16_4 : k_queue::norm_linear_conv_rows_bf16_8;
     rig::launch(kernel, rig::Config{dim3(std::min(rig::sms, (s.rows() + 7) / 8)), k_queue::kThreads, size_t(1024) * (32 * k_queue::kPieces + rows * ((K + 255) / 256))},
-                st.head, st.row_seq, st.cu_rows, st.state_slot, st.fresh, x, norm, s.w[0], s.w[1], s.w[2], s.w[3], conv, state, s.y[0], s.y[1],
-                s.y[2], s.y[3], s.n[0], s.n[1], s.n[2], s.n[3], K, eps, plus_one);
+                st.head, st.row_seq, st.cu_rows, st.state_slot, st.fresh, x, norm, s.w[0], s.w[1], s.w[2], s.w[3], conv, nullptr, state, s.y[0],
+                s.y[1], s.y[2], s.y[3], s.n[0], s.n[1], s.n[2], s.n[3], K, eps, plus_one);
     return;
   }
   const auto c = variants::choice("conv", s.rows(), K);

@@ -32,12 +32,12 @@ void moe_up(const Moe& m) {
   const uint64_t E = m.E, H = m.H, I = m.I;
   const auto x = [&](int rows) { return prefill::matrix_map<Map>(m.xs, m.all * m.k, H, rows); };
   const Map w = prefill::box_map<Map>(m.gate_up, {H, 8, 2, I / 8, E}, {2 * H, 2 * H * I, 16 * H, 4 * H * I}, {64, 8, 2, 8, 1});
-  rig::launch(k_experts::experts_up_tiles_silu, tiles(), m.first, x(128), x(64), x(32), x(16), w, m.h, m.E, m.H, m.I, 0.0f);
+  rig::launch(k_experts::experts_up_tiles_silu, tiles(), m.first, x(128), x(64), x(32), x(16), w, nullptr, m.h, m.E, m.H, m.I, 0.0f);
 }
 void moe_down(const Moe& m) {
   const auto h = [&](int rows) { return prefill::matrix_map<Map>(m.h, m.all * m.k, m.I, rows); };
   rig::launch(k_experts::experts_down_tiles, tiles(), m.first, h(128), h(64), h(32), h(16),
-              prefill::matrices_map<Map>(m.down, m.E, m.H, m.I, ragged::kCols), m.d, m.E, m.H, m.I);
+              prefill::matrices_map<Map>(m.down, m.E, m.H, m.I, ragged::kCols), nullptr, m.d, m.E, m.H, m.I);
 }
 void moe_combine(const Moe& m) { rig::launch(k_experts::experts_combine, Config{dim3(m.all), 256}, m.count, m.weights, m.place, m.d, m.y, m.H, m.k); }
 void moe_all(const Moe& m) { moe_sort(m), moe_spread(m), moe_up(m), moe_down(m), moe_combine(m); }

@@ -137,6 +137,8 @@ func attentionStories() (list []*story) {
 		{heads: 3, kv: 3, kd: 128, vd: 128, dtype: tensor.BF16},
 		{heads: 8, kv: 2, kd: 128, vd: 128, window: 20, dtype: tensor.BF16},
 		{heads: 16, kv: 1, kd: 256, vd: 256, softcap: 5, dtype: tensor.BF16},
+		{heads: 8, kv: 1, kd: 512, vd: 512, dtype: tensor.BF16},
+		{heads: 6, kv: 2, kd: 512, vd: 512, window: 70, sinks: true, dtype: tensor.BF16},
 	} {
 		s := newStory(fmt.Sprintf("attention/tiles/%d:%d/%d/window %d", c.heads, c.kv, c.kd, c.window), 140, 3, 1)
 		g := s.page(310, 9, 50)
@@ -147,7 +149,7 @@ func attentionStories() (list []*story) {
 		list = append(list, s)
 	}
 	// Large scores, as norms with weights above 1 make them; tiles of keys and queries that are not full.
-	for _, dim := range []int{256, 64} {
+	for _, dim := range []int{512, 256, 64} {
 		c := attention{heads: 4, kv: 2, kd: dim, vd: dim, loud: 1.75, dtype: tensor.BF16}
 		s := newStory(fmt.Sprintf("attention/tiles/loud/%d", dim), 80, 2, 1)
 		g := s.page(80, 26)
@@ -177,6 +179,19 @@ func latentStories() (list []*story) {
 			s.step("latent_attention", n, len(spans), 1).in(s, "q", rows, c.heads*c.dim, s.normal).place(g, spans, c.window, false).
 				state(s, "pool", plan.In, c.dtype, g.pages, true, c.dim).out(s, "y", rows, c.heads*c.vd).
 				attr("heads", c.heads).attr("head_dim", c.dim).attr("v_dim", c.vd).attr("scale", 1/math.Sqrt(float64(c.dim))).attr("window", c.window)
+		}
+		list = append(list, s)
+	}
+	for _, heads := range []int{20, 64, 7} { // for tiles: steps of many rows, keys of more than one
+		window := heads % 2 * 50
+		s := newStory(fmt.Sprintf("latent_attention/tiles/%d/window %d", heads, window), 140, 3, 1)
+		g := s.page(310, 9, 50)
+		for _, spans := range [][]span{{{0, 0, 130}, {1, 0, 3}}, {{0, 130, 215}, {2, 0, 49}, {1, 3, 4}}, {{1, 4, 9}, {0, 215, 309}}, {{0, 309, 310}, {2, 49, 50}}} {
+			n := rowsOf(spans)
+			s.step("append", n, len(spans), 1).in(s, "k", rows, 576, s.normal).place(g, spans, 0, true).state(s, "pool", plan.InOut, tensor.BF16, g.pages, true, 576)
+			s.step("latent_attention", n, len(spans), 1).in(s, "q", rows, heads*576, s.normal).place(g, spans, window, false).
+				state(s, "pool", plan.In, tensor.BF16, g.pages, true, 576).out(s, "y", rows, heads*512).
+				attr("heads", heads).attr("head_dim", 576).attr("v_dim", 512).attr("scale", 1/math.Sqrt(576)).attr("window", window)
 		}
 		list = append(list, s)
 	}

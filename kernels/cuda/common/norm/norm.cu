@@ -240,6 +240,52 @@ extern "C" __global__ void __launch_bounds__(1024, 1) add_rms_norm(const int32_t
 }
 
 template <bool Aligned>
+__device__ __forceinline__ void norm_add_of(const int32_t* count, float* x, const float* d, const float* w, const float* next, float* y, int n, float eps,
+                                            float plus) {
+  const Segment<Aligned> g(n);
+  const double mean = one_over(n);
+  const Early e = enter(g, count, n, w);
+  if (g.index >= e.segments) return;
+  const int64_t base = g.index * n;
+  Held sum = g.hold(x + base);
+  const Held more = g.hold(d + base);
+  const float r = inverse_root(squares(g, more) * mean, eps);
+  double square = 0;
+  g.each([&](int at, int q, auto of) {
+    auto&& v = of(sum);
+    const quad u = of(more), f = of(e.w);
+#pragma unroll
+    for (int j = 0; j < 4; j++) v.at[j] += u.at[j] * r * (f.at[j] + plus);
+    put<Aligned>(x + base + at, v, q);
+    square += squares(v);
+  });
+  if (!y) return;
+  const Held after = g.hold(next);
+  const float s = inverse_root(g.sum(square) * mean, eps);
+  g.each([&](int at, int q, auto of) {
+    quad v = of(sum);
+    const quad f = of(after);
+#pragma unroll
+    for (int j = 0; j < 4; j++) v.at[j] = v.at[j] * s * (f.at[j] + plus);
+    put<Aligned>(y + base + at, v, q);
+  });
+}
+
+// x += rms_norm(d), and what a norm of that is, if y is there: of layers that norm what they add.
+extern "C" __global__ void __launch_bounds__(1024, 1) norm_add(const int32_t* __restrict__ count,    // [1] rows of this step
+                                                            float* x,                             // [rows, n]
+                                                            const float* __restrict__ d,          // [rows, n]
+                                                            const float* __restrict__ w,          // [n]
+                                                            const float* __restrict__ next,       // [n], or null
+                                                            float* __restrict__ y,                // [rows, n], or null
+                                                            int32_t n, float eps, int32_t plus_one) {
+  if (n % 4 == 0)
+    norm_add_of<true>(count, x, d, w, next, y, n, eps, plus_one);
+  else
+    norm_add_of<false>(count, x, d, w, next, y, n, eps, plus_one);
+}
+
+template <bool Aligned>
 __device__ __forceinline__ void l2_norm_of(const int32_t* count, const float* x, float* y, int n, int group, float eps, float scale) {
   const Segment<Aligned> g(group);
   const Early e = enter(g, count, n, nullptr);

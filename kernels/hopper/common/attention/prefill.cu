@@ -7,7 +7,8 @@
 //	warpgroup 0       its first warp copies K and V by page, kKeys at a time, as far ahead as the rings are long
 //	warpgroups 1 …    64 queries each: scores by wgmma, online softmax in registers, weights times V by wgmma
 //
-// With one group there are twice as many tiles: for steps of fewer tiles than multiprocessors. What a block reads of the step block for
+// With one group there are twice as many tiles: for steps of fewer tiles than multiprocessors. Of head_dim 512 and 576 both groups have the same 64
+// queries and scores, and half of the values' columns each. What a block reads of the step block for
 // its first tile, it reads before it waits for the predecessor.
 //
 //	q [64, head_dim] of each group    k v  rings of [keys, head_dim]     all in blocks of 64 columns: rows of 128 bytes, swizzled
@@ -31,18 +32,30 @@ constexpr int kStages = 2, kMaxSeqs = 1024, kPage = 16, kNone = -1, kOutside = -
 constexpr float kLog2e = 1.4426950408889634f;
 
 template <int HD>
-constexpr int kKeys = HD == 256 ? 64 : 128;
+constexpr int kKeys = HD >= 512 ? 32 : HD == 256 ? 64 : 128;
+
+// Columns of a value: of 576, one vector per token, its first 512.
+template <int HD>
+constexpr int kValues = HD == 576 ? 512 : HD;
+
+// Groups that share queries, each with a part of the columns of values, and what has queries of its own.
+template <int HD>
+constexpr int kSharers = HD >= 512 ? 2 : 1;
+template <int HD, int Groups>
+constexpr int kQueries = 64 * Groups / kSharers<HD>;
 
 template <int Groups>
 constexpr int kThreads = 128 + 128 * Groups;
 
 template <int HD, int Groups>
 struct Shared {
+  template <int N>
   struct Tile {
-    uint16_t block[HD / 64][kKeys<HD> * 64];
+    uint16_t block[N / 64][kKeys<HD> * 64];
   };
-  uint16_t q[Groups][HD / 64][64 * 64];
-  Tile k[kStages], v[kStages];
+  uint16_t q[Groups / kSharers<HD>][HD / 64][64 * 64];
+  Tile<HD> k[kStages];
+  Tile<kValues<HD>> v[kStages];
   uint64_t k_full[kStages], k_empty[kStages], v_full[kStages], v_empty[kStages];
   int32_t first[kMaxSeqs + 1];  // of a sequence's tiles; the last one is how many there are
 };
@@ -114,8 +127,9 @@ struct Turn {
 template <int HD, int Groups>
 __device__ __forceinline__ void copy(Shared<HD, Groups>& s, const Args& a, const ptx::tensor_map& k, const ptx::tensor_map& v) {
   constexpr int Keys = kKeys<HD>, Pages = Keys / kPage;
+  constexpr bool Whole = kValues<HD> == HD;  // values have as many columns as keys
   const int lane = threadIdx.x % 32, page = lane % Pages, block = lane / Pages;
-  Walk walk(a, s.first, 64 * Groups);
+  Walk walk(a, s.first, kQueries<HD, Groups>);
   Item t;
   int at = 0, slot = kNone, bytes = 0, column = 0;  // of the last tile of keys, whose values follow one later
   const auto values = [&](Turn turn) {
@@ -123,7 +137,7 @@ __device__ __forceinline__ void copy(Shared<HD, Groups>& s, const Args& a, const
     ptx::mbarrier_wait(&s.v_empty[turn.stage()], turn.empty());
     if (lane == 0) ptx::mbarrier_expect(full, bytes);
     __syncwarp();
-    if (slot != kNone) ptx::tensor_copy(s.v[turn.stage()].block[block] + page * kPage * 64, &v, column, slot, full);
+    if (slot != kNone && (Whole || block < kValues<HD> / 64)) ptx::tensor_copy(s.v[turn.stage()].block[block] + page * kPage * 64, &v, column, slot, full);
   };
   while (walk.next(t, Keys)) {
     const int32_t* table = a.block_table + int64_t(t.seq) * a.pages;
@@ -141,7 +155,7 @@ __device__ __forceinline__ void copy(Shared<HD, Groups>& s, const Args& a, const
       __syncwarp();
       if (place != kNone) ptx::tensor_copy(s.k[turn.stage()].block[block] + page * kPage * 64, &k, col, place, full);
       if (at > 0) values({at - 1});
-      slot = place, bytes = have, column = col;
+      slot = place, bytes = Whole ? have : have / HD * kValues<HD>, column = col;
     }
   }
   if (at > 0) values({at - 1});
@@ -177,23 +191,24 @@ __device__ __forceinline__ void softmax(float (&s)[N], float c, float (&top)[2],
 // attend runs the items of this block for 64 queries.
 template <int HD, int Groups>
 __device__ __forceinline__ void attend(Shared<HD, Groups>& s, const Args& a) {
-  constexpr int Keys = kKeys<HD>, Chunks = HD / 8, Rows = 32 / Chunks;  // 16 bytes of q; rows that a warp loads at a time
-  const int group = threadIdx.x / 128 - 1, thread = threadIdx.x % 128, warp = thread / 32, lane = thread % 32, g = lane / 4, t4 = lane % 4;
-  const int share = a.heads / a.kv_heads;
+  constexpr int Keys = kKeys<HD>, Sharers = kSharers<HD>, Columns = kValues<HD> / Sharers, Chunks = Columns / 8;  // 16 bytes of a value
+  constexpr int Queries = HD / Sharers / 8, Rows = Sharers == 1 ? 32 / Queries : 1;  // 16 bytes of q; rows that a warp loads at a time
+  const int consumer = threadIdx.x / 128 - 1, group = Sharers > 1 ? 0 : consumer, column = Sharers > 1 ? consumer * Columns : 0, thread = threadIdx.x % 128, warp = thread / 32, lane = thread % 32, g = lane / 4, t4 = lane % 4;
+  const int share = a.heads / a.kv_heads, together = Sharers > 1 ? 3 : 1 + group;  // barrier of those that share queries
   const bool capped = a.softcap > 0;
   const float c = capped ? kLog2e : a.scale * kLog2e;
   const uint64_t q = ptx::wgmma_operand(ptx::shared_address(s.q[group]));
-  Walk walk(a, s.first, 64 * Groups);
+  Walk walk(a, s.first, kQueries<HD, Groups>);
   Item t;
   int at = 0;
 
-  float scores[Keys / 2], o[HD / 2];
+  float scores[Keys / 2], o[Columns / 2];
   const auto free = [&](uint64_t* empty) {
     if (lane == 0) ptx::mbarrier_arrive(empty);
   };
   const auto multiply_keys = [&](int stage) {
     const uint64_t k = ptx::wgmma_operand(ptx::shared_address(&s.k[stage]));
-#pragma unroll
+#pragma unroll(HD == 576 ? 3 : HD == 512 ? 2 : HD / 64)
     for (int b = 0; b < HD / 64; b++)
 #pragma unroll
       for (int i = 0; i < 4; i++)
@@ -202,7 +217,7 @@ __device__ __forceinline__ void attend(Shared<HD, Groups>& s, const Args& a) {
   };
   uint32_t p[Keys / 4];
   const auto multiply_values = [&](int stage) {
-    const uint64_t v = ptx::wgmma_columns(ptx::shared_address(&s.v[stage]), Keys * 128);
+    const uint64_t v = ptx::wgmma_columns(ptx::shared_address(s.v[stage].block[column / 64]), Keys * 128);
 #pragma unroll
     for (int i = 0; i < Keys / 16; i++) ptx::wgmma_bf16_rows(o, p[4 * i], p[4 * i + 1], p[4 * i + 2], p[4 * i + 3], v + i * ptx::kWgmmaColumnsStep);
     ptx::wgmma_commit();
@@ -217,10 +232,9 @@ __device__ __forceinline__ void attend(Shared<HD, Groups>& s, const Args& a) {
     }
     ptx::wait_for_predecessor();
     // Queries, rounded to bf16; what is no query is 0.
-    ptx::named_barrier(1 + group, 128);  // the last ones are read
-#pragma unroll
-    for (int i = 0; i < 16; i += Rows) {
-      const int r = warp * 16 + i + lane / Chunks, chunk = lane % Chunks, m = group * 64 + r, row = m / share;
+    ptx::named_barrier(together, 128 * Sharers);  // the last ones are read
+    const auto query = [&](int r, int chunk) {
+      const int m = group * 64 + r, row = m / share;
       uint4 x = make_uint4(0, 0, 0, 0);
       const int64_t from_at = (int64_t(t.row + row) * a.heads + t.kv * share + m % share) * HD + chunk * 8;
       if (row < t.rows && a.turned) {
@@ -231,13 +245,23 @@ __device__ __forceinline__ void attend(Shared<HD, Groups>& s, const Args& a) {
         x = {ptx::pack_bf16(u.x, u.y), ptx::pack_bf16(u.z, u.w), ptx::pack_bf16(w.x, w.y), ptx::pack_bf16(w.z, w.w)};
       }
       *reinterpret_cast<uint4*>(&s.q[group][chunk / 8][r * 64 + (chunk % 8 ^ r % 8) * 8]) = x;
+    };
+#pragma unroll
+    for (int i = 0; i < 16; i += Rows) {
+      if constexpr (Sharers == 1) {
+        query(warp * 16 + i + lane / Queries, lane % Queries);
+      } else {
+#pragma unroll
+        for (int c = 0; c < Queries; c += 32)
+          if (c + lane < Queries) query(warp * 16 + i, consumer * Queries + c + lane);
+      }
     }
     ptx::fence_shared_for_async();
-    ptx::named_barrier(1 + group, 128);
+    ptx::named_barrier(together, 128 * Sharers);
 
     float top[2] = {-INFINITY, -INFINITY}, sum[2] = {0, 0}, keep[2];
 #pragma unroll
-    for (int i = 0; i < HD / 2; i++) o[i] = 0;
+    for (int i = 0; i < Columns / 2; i++) o[i] = 0;
     const auto weigh = [&](int start) {
       if (capped) {
 #pragma unroll
@@ -284,7 +308,7 @@ __device__ __forceinline__ void attend(Shared<HD, Groups>& s, const Args& a) {
       free(&s.v_empty[values.stage()]);
       if (HD < 128 || !__all_sync(~0u, keep[0] == 1 && keep[1] == 1)) {  // mostly the largest score stays what it was
 #pragma unroll
-        for (int i = 0; i < HD / 2; i++) o[i] *= keep[i / 2 % 2];
+        for (int i = 0; i < Columns / 2; i++) o[i] *= keep[i / 2 % 2];
       }
       pack();
     }
@@ -293,9 +317,9 @@ __device__ __forceinline__ void attend(Shared<HD, Groups>& s, const Args& a) {
     const int end_key = t.hi + 1 - t.start - (t.keys - 1) * Keys;
     if (end_key < Keys) {  // weight 0 does not cancel what may lie behind the last key
       for (int i = thread; i < (Keys - end_key) * Chunks; i += 128)
-        *reinterpret_cast<uint4*>(&s.v[values.stage()].block[i % Chunks / 8][(end_key + i / Chunks) * 64 + i % 8 * 8]) = make_uint4(0, 0, 0, 0);
+        *reinterpret_cast<uint4*>(&s.v[values.stage()].block[column / 64 + i % Chunks / 8][(end_key + i / Chunks) * 64 + i % 8 * 8]) = make_uint4(0, 0, 0, 0);
       ptx::fence_shared_for_async();
-      ptx::named_barrier(1 + group, 128);
+      ptx::named_barrier(1 + consumer, 128);
     }
     ptx::wgmma_begin();
     multiply_values(values.stage());
@@ -316,23 +340,23 @@ __device__ __forceinline__ void attend(Shared<HD, Groups>& s, const Args& a) {
         all = fmaf(all, f, ptx::exp2_fast(sink - most));
       }
       f /= all;
-      const int64_t to = (int64_t(t.row + m / share) * a.heads + head) * HD + 2 * t4;
+      const int64_t to = (int64_t(t.row + m / share) * a.heads + head) * kValues<HD> + column + 2 * t4;
       float* y = a.y + to;
       if (a.gate) {
-        const float* gate = a.gate + 2 * to - 2 * t4 + HD;
+        const float* gate = a.gate + 2 * to - column - 2 * t4 + HD;
 #pragma unroll
-        for (int j = 0; j < HD / 8; j++) {
+        for (int j = 0; j < Columns / 8; j++) {
           const float2 g = *reinterpret_cast<const float2*>(gate + 8 * j);
           o[4 * j + 2 * r] *= fast_glu::sigmoid(g.x), o[4 * j + 2 * r + 1] *= fast_glu::sigmoid(g.y);
         }
       }
       if (a.rounded) {
 #pragma unroll
-        for (int j = 0; j < HD / 8; j++) *reinterpret_cast<uint32_t*>(a.rounded + to + 8 * j) = ptx::pack_bf16(o[4 * j + 2 * r] * f, o[4 * j + 2 * r + 1] * f);
+        for (int j = 0; j < Columns / 8; j++) *reinterpret_cast<uint32_t*>(a.rounded + to + 8 * j) = ptx::pack_bf16(o[4 * j + 2 * r] * f, o[4 * j + 2 * r + 1] * f);
         continue;
       }
 #pragma unroll
-      for (int j = 0; j < HD / 8; j++) *reinterpret_cast<float2*>(y + 8 * j) = {o[4 * j + 2 * r] * f, o[4 * j + 2 * r + 1] * f};
+      for (int j = 0; j < Columns / 8; j++) *reinterpret_cast<float2*>(y + 8 * j) = {o[4 * j + 2 * r] * f, o[4 * j + 2 * r + 1] * f};
     }
   }
 }
@@ -354,7 +378,7 @@ __device__ __forceinline__ void run(const Args& a, const ptx::tensor_map& k, con
     ptx::mbarrier_publish();
   }
   if (threadIdx.x < 32) {
-    const int lane = threadIdx.x, seqs = a.head[1], per = 64 * Groups / (a.heads / a.kv_heads);
+    const int lane = threadIdx.x, seqs = a.head[1], per = kQueries<HD, Groups> / (a.heads / a.kv_heads);
     int before = 0;
     for (int i = lane; i - lane < seqs; i += 32) {
       const int mine = i < seqs ? (a.cu_rows[i + 1] - a.cu_rows[i] + per - 1) / per : 0;
@@ -382,7 +406,7 @@ __device__ __forceinline__ void run(const Args& a, const ptx::tensor_map& k, con
 
 }  // namespace
 
-// Grid: any, best one block a multiprocessor; kThreads; kSharedBytes. At most 1024 sequences, groups of at most GROUPS·64 heads, pages of a
+// Grid: any, best one block a multiprocessor; kThreads; kSharedBytes. At most 1024 sequences, groups of at most kQueries heads, pages of a
 // multiple of 16 tokens.
 #define ATTENTION(HD, GROUPS)                                                                                                    \
   extern "C" __global__ void __launch_bounds__(kThreads<GROUPS>, 1) attention_prefill_##HD##_##GROUPS(                           \
@@ -394,7 +418,7 @@ __device__ __forceinline__ void run(const Args& a, const ptx::tensor_map& k, con
       const int32_t* __restrict__ positions,                /* [rows] */                                                         \
       const int32_t* __restrict__ cu_rows,                  /* [seqs+1] */                                                       \
       const int32_t* __restrict__ block_table,              /* [seqs, pages] */                                                  \
-      float* __restrict__ y,                                /* [rows, heads*HD] */                                               \
+      float* __restrict__ y,                                /* [rows, heads*kValues] */                                          \
       int32_t heads, int32_t kv_heads, float scale, int32_t window, float softcap, int32_t page_size, int32_t pages) {           \
     const Args a = {head, q, sinks, nullptr, nullptr, nullptr, positions, cu_rows, block_table, y, heads, kv_heads, scale, window, softcap, page_size, pages}; \
     run<HD, GROUPS>(a, k, v);                                                                                                    \
@@ -422,6 +446,8 @@ ATTENTION(256, 1)
 ATTENTION(64, 2)
 ATTENTION(128, 2)
 ATTENTION(256, 2)
+ATTENTION(512, 2)
+ATTENTION(576, 2)
 ATTENTION_TURNED(64, 1)
 ATTENTION_TURNED(128, 1)
 ATTENTION_TURNED(256, 1)

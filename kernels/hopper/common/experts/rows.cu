@@ -15,8 +15,9 @@ using DownSome = tiles::Point<16, 3, 2, 0>;
 
 #define ENTRY(P) extern "C" __global__ void __launch_bounds__(P::kThreads, P::B)
 
-// h = weights * act(gate x) * up x of the row's experts, and of the shared one with sigmoid(shared_scale) for a weight
-#define HIDDEN(name, Glu)                                                                                                           \
+// h = weights * act(gate x) * up x of the row's experts, and of the shared one with sigmoid(shared_scale) for a weight; without a gate
+// weights * act(up x), of gate_up [E, I, H]
+#define HIDDEN(name, Act, Gated)                                                                                                           \
   ENTRY(Hidden) name(const int32_t* __restrict__ head, const float* __restrict__ x, /* [rows, H] */                                 \
              const int32_t* __restrict__ ids,                               /* [rows, k] */                                         \
              const float* __restrict__ weights,                             /* [rows, k] */                                         \
@@ -26,14 +27,15 @@ using DownSome = tiles::Point<16, 3, 2, 0>;
              const uint16_t* __restrict__ shared_up,                        /* [S, H] or null */                                    \
              float* __restrict__ h,                                         /* [rows, k*I + S] */                                   \
              int32_t E, int32_t I, int32_t S, int32_t H, int32_t k) {                                                               \
-    experts::hidden<Hidden, F, Glu>(head[0], x, ids, weights, shared_scale,                                                         \
+    experts::hidden<Hidden, F, Act, Gated>(head[0], x, ids, weights, shared_scale,                                                         \
                                     {gate_up, nullptr, shared_gate, shared_up, nullptr, E, I, S, H, k}, h);                         \
   }
-HIDDEN(experts_hidden_rows_bf16_silu, glu::silu)
-HIDDEN(experts_hidden_rows_bf16_gelu_tanh, glu::gelu_tanh)
+HIDDEN(experts_hidden_rows_bf16_silu, glu::silu, true)
+HIDDEN(experts_hidden_rows_bf16_gelu_tanh, glu::gelu_tanh, true)
+HIDDEN(experts_hidden_rows_bf16_act_relu2, act::relu2, false)
 
-// y += down h, over the row's experts and the shared one; of one row, of up to 8
-#define DOWN(name, P)                                                                                                               \
+// y = down h, over the row's experts and the shared one, or y += it; of one row, of up to 8
+#define DOWN(name, P, Add)                                                                                                               \
   ENTRY(P) name(const int32_t* __restrict__ head,                                                                                   \
                 const int32_t* __restrict__ ids,          /* [rows, k] */                                                           \
                 const float* __restrict__ h,              /* [rows, k*I + S] */                                                     \
@@ -41,7 +43,8 @@ HIDDEN(experts_hidden_rows_bf16_gelu_tanh, glu::gelu_tanh)
                 const uint16_t* __restrict__ shared_down, /* [H, S] or null */                                                      \
                 float* y,                                 /* [rows, H] */                                                           \
                 int32_t I, int32_t S, int32_t H, int32_t k) {                                                                       \
-    experts::down<P, F>(head[0], ids, nullptr, h, {nullptr, w, nullptr, nullptr, shared_down, 0, I, S, H, k}, y);                   \
+    experts::down<P, F, Add>(head[0], ids, nullptr, h, {nullptr, w, nullptr, nullptr, shared_down, 0, I, S, H, k}, y);                   \
   }
-DOWN(experts_down_add_rows_bf16_1, DownOne)
-DOWN(experts_down_add_rows_bf16_2, DownSome)
+DOWN(experts_down_rows_bf16_2, DownSome, false)
+DOWN(experts_down_add_rows_bf16_1, DownOne, true)
+DOWN(experts_down_add_rows_bf16_2, DownSome, true)

@@ -4,7 +4,7 @@
 //
 //	experts_sort       which slot (row, choice) stands where when slots are sorted by expert, in their order within one
 //	experts_spread     x rounded to bf16, a copy at each of a row's places
-//	experts_up_tiles   h = act(gate x) * (up x), rounded to bf16
+//	experts_up_tiles   h = act(gate x) * (up x), rounded to bf16; of experts without a gate experts_act_tiles: h = act(up x)
 //	experts_down_tiles d = down h, rounded to bf16
 //	experts_combine    y = Σ weights * d over a row's choices, in order, then the shared expert's times sigmoid(scale); or y += it
 //
@@ -21,11 +21,18 @@
 
 namespace {
 
+// mine is the row of w, of those of a warpgroup, that a thread's sums begin with: each warp has Each of them.
+template <int Each>
+__device__ __forceinline__ int mine() {
+  return threadIdx.x % 128 / 32 * Each + threadIdx.x % 32 / 4;
+}
+
 // Up writes h = act(gate x) * (up x). Eights of rows of gate and up are in turns, so that a thread has both sums of an output.
 template <class Glu, bool Shared>
 struct Up {
   static constexpr int kCols = ragged::kCols / 2;
   const ptx::tensor_map *w, *gate, *up;  // [E, 2I, H] by eights of I, gate, up, row, K; [I, H] of the shared expert
+  const float* bias;                     // [E, 2I], or null
   uint16_t* h;                           // [places, I]
   int E, I;
   float limit;
@@ -40,31 +47,39 @@ struct Up {
   }
   template <int N>
   __device__ __forceinline__ void put(const float (&sums)[N], const ragged::Tile& t, int row, unsigned char* turn) const {
-    const int col = t.col * kCols + row / 2;
+    const int col = t.col * kCols + row / 2, own = min(col + mine<8>(), I - 1);
+    const float* b = bias ? bias + int64_t(t.matrix) * 2 * I + own : nullptr;
+    const float g = b ? b[0] : 0, u = b ? b[I] : 0;
     const auto word = [&](int q) {
       const float* s = sums + 4 * q;
-      return ptx::pack_bf16(Glu::of(s[0], s[2], limit), Glu::of(s[1], s[3], limit));
+      return ptx::pack_bf16(Glu::of(s[0] + g, s[2] + u, limit), Glu::of(s[1] + g, s[3] + u, limit));
     };
     ragged::leave<4, N>(turn, word, h + int64_t(t.row) * I + col, I, t.end - t.row, I - col);
   }
 };
 
-// Down writes d = down h.
-template <bool Shared>
-struct Down {
-  const ptx::tensor_map *w, *shared;  // [E, H, I]; [1, H, I]
-  uint16_t* d;                        // [places, H]
-  int E, H;
+// Plain writes y = act(w x): d = down h, and h of experts without a gate.
+template <class Act, bool Shared>
+struct Plain {
+  const ptx::tensor_map *w, *shared;  // [E, N, K]; [1, N, K]
+  const float* bias;                  // [E, N], or null
+  uint16_t* y;                        // [places, N]
+  int E, N;
 
   __device__ __forceinline__ void copy(unsigned char* dst, const ragged::Tile& t, int k, uint64_t* full) const {
     const bool own = Shared && t.matrix == E;
     ptx::tensor_copy(dst, own ? shared : w, k, t.col * ragged::kCols, own ? 0 : t.matrix, full);
   }
-  template <int N>
-  __device__ __forceinline__ void put(const float (&sums)[N], const ragged::Tile& t, int row, unsigned char* turn) const {
-    const int col = t.col * ragged::kCols + row;
-    const auto word = [&](int q) { return ptx::pack_bf16(sums[2 * q], sums[2 * q + 1]); };
-    ragged::leave<8, N>(turn, word, d + int64_t(t.row) * H + col, H, t.end - t.row, H - col);
+  template <int Sums>
+  __device__ __forceinline__ void put(const float (&sums)[Sums], const ragged::Tile& t, int row, unsigned char* turn) const {
+    const int col = t.col * ragged::kCols + row, own = col + mine<16>();
+    const float* b = bias ? bias + int64_t(t.matrix) * N : nullptr;
+    const float low = b ? b[min(own, N - 1)] : 0, high = b ? b[min(own + 8, N - 1)] : 0;
+    const auto word = [&](int q) {
+      const float v = q % 2 ? high : low;
+      return ptx::pack_bf16(Act::of(sums[2 * q] + v), Act::of(sums[2 * q + 1] + v));
+    };
+    ragged::leave<8, Sums>(turn, word, y + int64_t(t.row) * N + col, N, t.end - t.row, N - col);
   }
 };
 
@@ -177,10 +192,11 @@ SPREAD(experts_spread_shared, true)
   TILES experts_up_tiles_##ACT(const int32_t* __restrict__ first, /* [E+1] */                                             \
                                X(x),                              /* [places, H] bf16, boxes of 128, 64, 32, 16 × 64 */   \
                                MAP gate_up,                       /* [E, I/8, 2, 8, H] bf16, boxes of 8 × 2 × 8 × 64 */   \
+                               const float* __restrict__ bias,    /* [E, 2I], or null */                                  \
                                uint16_t* __restrict__ h,          /* [places, I] */                                       \
                                int32_t E, int32_t H, int32_t I, float limit) {                                            \
     auto& s = ragged::begin();                                                                                            \
-    const Up<fast_glu::ACT, false> work{&gate_up, nullptr, nullptr, h, E, I, limit};                                      \
+    const Up<fast_glu::ACT, false> work{&gate_up, nullptr, nullptr, bias, h, E, I, limit};                                      \
     ragged::multiply(s, BOXES(x), ragged::walk(first, E, 2 * I), work, H);                                                       \
   }                                                                                                                       \
   TILES experts_up_tiles_shared_##ACT(const int32_t* __restrict__ first, /* [E+2] */                                      \
@@ -188,7 +204,7 @@ SPREAD(experts_spread_shared, true)
                                       MAP gate, MAP up,                  /* [I, H] bf16, boxes of 8 × 64 */               \
                                       uint16_t* __restrict__ h, int32_t E, int32_t H, int32_t I, float limit) {           \
     auto& s = ragged::begin();                                                                                            \
-    const Up<fast_glu::ACT, true> work{&gate_up, &gate, &up, h, E, I, limit};                                             \
+    const Up<fast_glu::ACT, true> work{&gate_up, &gate, &up, nullptr, h, E, I, limit};                                             \
     ragged::multiply(s, BOXES(x), ragged::walk(first, E + 1, 2 * I), work, H);                                                   \
   }
 
@@ -197,20 +213,26 @@ UP(gelu_tanh)
 UP(silu_then_limit)
 UP(swiglu_oai)
 
-TILES experts_down_tiles(const int32_t* __restrict__ first, /* [E+1] */
-                         X(h),                              /* [places, I] bf16, boxes of 128, 64, 32, 16 × 64 */
-                         MAP down,                          /* [E, H, I] bf16, boxes of 128 × 64 */
-                         uint16_t* __restrict__ d,          /* [places, H] */
-                         int32_t E, int32_t H, int32_t I) {
-  auto& s = ragged::begin();
-  ragged::multiply(s, BOXES(h), ragged::walk(first, E, H), Down<false>{&down, nullptr, d, E, H}, I);
-}
+#define PLAIN(NAME, ACT)                                                                                                  \
+  TILES NAME(const int32_t* __restrict__ first, /* [E+1] */                                                               \
+             X(x),                              /* [places, K] bf16, boxes of 128, 64, 32, 16 × 64 */                     \
+             MAP w,                             /* [E, N, K] bf16, boxes of 128 × 64 */                                   \
+             const float* __restrict__ bias,    /* [E, N], or null */                                                     \
+             uint16_t* __restrict__ y,          /* [places, N] */                                                         \
+             int32_t E, int32_t N, int32_t K) {                                                                           \
+    auto& s = ragged::begin();                                                                                            \
+    ragged::multiply(s, BOXES(x), ragged::walk(first, E, N), Plain<act::ACT, false>{&w, nullptr, bias, y, E, N}, K);      \
+  }
+
+PLAIN(experts_down_tiles, none)
+PLAIN(experts_act_tiles_relu2, relu2)
+
 TILES experts_down_tiles_shared(const int32_t* __restrict__ first, /* [E+2] */
                                 X(h), MAP down,
                                 MAP shared,                        /* [1, H, I] bf16, boxes of 128 × 64 */
                                 uint16_t* __restrict__ d, int32_t E, int32_t H, int32_t I) {
   auto& s = ragged::begin();
-  ragged::multiply(s, BOXES(h), ragged::walk(first, E + 1, H), Down<true>{&down, &shared, d, E, H}, I);
+  ragged::multiply(s, BOXES(h), ragged::walk(first, E + 1, H), Plain<act::none, true>{&down, &shared, nullptr, d, E, H}, I);
 }
 
 // What combine does with a row's sum; and with the shared expert's place.

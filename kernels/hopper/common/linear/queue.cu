@@ -33,7 +33,7 @@ struct Args {
   const int32_t *row_seq, *cu_rows, *slot, *fresh;
   const float *x, *norm;  // [rows, K], [K]
   const uint16_t* w[4];   // [n, K]
-  const float* conv;      // [n[0], 4]
+  const float *conv, *conv_bias;  // [n[0], 4]; [n[0]] or null
   float* state;           // [slots, 3, n[0]]
   float* y[4];            // [rows, n]
   int n[4], K;
@@ -138,7 +138,7 @@ __device__ __forceinline__ void split(const Args& a, const Span& span, Norm norm
 // inputs of the sequence's rows in this step are the caller's to fill in.
 struct Taps {
   float4 w;
-  float h0, h1, h2;
+  float bias, h0, h1, h2;
   int behind;  // rows of the sequence before this one
 
   __device__ __forceinline__ static float* state(const Args& a, int seq, int c) { return a.state + int64_t(a.slot[seq]) * 3 * a.n[0] + c; }
@@ -146,6 +146,7 @@ struct Taps {
     const int seq = a.row_seq[row], C = a.n[0];
     behind = row - a.cu_rows[seq];
     w = *reinterpret_cast<const float4*>(a.conv + 4 * c);
+    bias = a.conv_bias ? a.conv_bias[c] : 0;
     h0 = h1 = h2 = 0;
     if (a.fresh[seq]) return;
     const float* p = state(a, seq, c);
@@ -160,7 +161,7 @@ struct Taps {
       float* p = state(a, seq, c);
       p[0] = h1, p[C] = h2, p[2 * C] = x;
     }
-    return act::silu::of(w.x * h0 + w.y * h1 + w.z * h2 + w.w * x);
+    return act::silu::of(w.x * h0 + w.y * h1 + w.z * h2 + w.w * x + bias);
   }
 };
 
@@ -233,10 +234,11 @@ __device__ __forceinline__ void project(const Args& a) {
       const uint16_t* __restrict__ w0, const uint16_t* __restrict__ w1, const uint16_t* __restrict__ w2,                              \
       const uint16_t* __restrict__ w3,   /* [Ni, K] bf16 */                                                                           \
       const float* __restrict__ conv,    /* [N0, 4] */                                                                                \
+      const float* __restrict__ conv_bias, /* [N0] or null */                                                                         \
       float* state,                      /* [slots, 3, N0] */                                                                         \
       float* __restrict__ y0, float* __restrict__ y1, float* __restrict__ y2, float* __restrict__ y3, /* [rows, Ni] */                \
       int32_t N0, int32_t N1, int32_t N2, int32_t N3, int32_t K, float eps, int32_t plus_one) {                                       \
-    project<MOST>({MOST == 1 ? 1 : head[0], row_seq, cu_rows, state_slot, fresh, x, norm, {w0, w1, w2, w3}, conv, state,              \
+    project<MOST>({MOST == 1 ? 1 : head[0], row_seq, cu_rows, state_slot, fresh, x, norm, {w0, w1, w2, w3}, conv, conv_bias, state,              \
                    {y0, y1, y2, y3}, {N0, N1, N2, N3}, K, eps, float(plus_one)});                                                     \
   }
 PROJECT(1)
