@@ -107,11 +107,12 @@ func (f *diffFlags) run(ctx context.Context, path string, out, log io.Writer) er
 	if err != nil {
 		return err
 	}
-	worst, err := d.compare(fused, want, host, func(l *plan.Launch, k *kernel.Kernel) (kernel.Tolerance, bool) {
-		if k.Tolerance == nil {
+	worst, err := d.compare(fused, want, host, func(pl *plan.Plan, l *plan.Launch, k *kernel.Kernel) (kernel.Tolerance, bool) {
+		t := k.ToleranceOf(rowsOf(pl, l, k))
+		if t == nil {
 			return kernel.Tolerance{}, dev.Info().Class == "cpu" // bits
 		}
-		return *k.Tolerance, true
+		return *t, true
 	})
 	if _, ok := dev.(gpu.Grapher); ok && err == nil && !f.eager {
 		err = d.replay(fused)
@@ -134,7 +135,7 @@ func (f *diffFlags) run(ctx context.Context, path string, out, log io.Writer) er
 		return err
 	}
 	defer fused.Close()
-	bits, err := d.compare(fused, want, nil, func(l *plan.Launch, k *kernel.Kernel) (kernel.Tolerance, bool) {
+	bits, err := d.compare(fused, want, nil, func(_ *plan.Plan, l *plan.Launch, _ *kernel.Kernel) (kernel.Tolerance, bool) {
 		return kernel.Tolerance{}, l.Numerics == plan.BitIdentical && len(l.Ops) > 1
 	})
 	if err == nil && (worst > 1 || bits > 1) {
@@ -292,7 +293,7 @@ func (d *differ) again(m *diffModel, second bool, l *plan.Launch, wires map[stri
 // compare runs each launch on the recorded inputs and prints how far its outputs are from the recorded ones. tolerance says
 // what a launch may err by, and whether it is judged; from is the model that computes anew what wants rounded inputs. The result is the
 // worst multiple of a tolerance.
-func (d *differ) compare(m *diffModel, want values, from *diffModel, tolerance func(*plan.Launch, *kernel.Kernel) (kernel.Tolerance, bool)) (worst float64, err error) {
+func (d *differ) compare(m *diffModel, want values, from *diffModel, tolerance func(*plan.Plan, *plan.Launch, *kernel.Kernel) (kernel.Tolerance, bool)) (worst float64, err error) {
 	t := newDiffTable(d.out, d.summary)
 	kernels := d.c.library.Tree.Classes[m.class].Kernels
 	for i := range want {
@@ -310,7 +311,7 @@ func (d *differ) compare(m *diffModel, want values, from *diffModel, tolerance f
 			if err := p.Run(j); err != nil {
 				return 0, diag.Errorf(diag.CodeOf(err), "launch %s (%s): %w", l.Name, l.Kernel, err)
 			}
-			tol, judged := tolerance(l, kernels[l.Kernel])
+			tol, judged := tolerance(pl, l, kernels[l.Kernel])
 			ref := want[i]
 			if judged && len(tol.Rounded) > 0 {
 				if ref, err = d.again(from, i == 1, l, m.wires[pl][j], tol.Rounded, ref); err != nil {
@@ -335,6 +336,17 @@ func (d *differ) compare(m *diffModel, want values, from *diffModel, tolerance f
 		}
 	}
 	return worst, t.flush()
+}
+
+// rowsOf are the rows that a launch's outputs have at most.
+func rowsOf(p *plan.Plan, l *plan.Launch, k *kernel.Kernel) (rows int64) {
+	for i := range l.Args {
+		a := &l.Args[i]
+		if m := k.Arg(a.Param); m != nil && m.Kind == kernel.BufferArg && m.Access != "in" && len(p.Buffers[a.Index].Axes) > 0 {
+			rows = max(rows, p.Buffers[a.Index].Axes[0].Size)
+		}
+	}
+	return rows
 }
 
 // feed writes a launch's inputs and fills its other outputs with NaN, so that a value that it does not write is seen.

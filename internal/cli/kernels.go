@@ -279,8 +279,14 @@ func showKernel(out io.Writer, fsys fs.FS, name, kernelName string) error {
 	if k.Reference != "" {
 		row("reference", k.Reference)
 	}
-	if tol := k.Tolerance; tol != nil {
+	for _, tol := range []*kernel.Tolerance{k.Tolerance, k.Many} {
+		if tol == nil {
+			continue
+		}
 		row("tolerance", fmt.Sprintf("%g + %g*|reference|: %s", tol.Abs, tol.Rel, tol.Why))
+		if tol.Over > 0 {
+			row("", fmt.Sprintf("of more than %d rows", tol.Over))
+		}
 		if len(tol.Rounded) > 0 {
 			row("", "of a reference that reads "+strings.Join(tol.Rounded, ", ")+" rounded to bf16")
 		}

@@ -50,12 +50,16 @@ type Tolerance struct {
 	Abs     float64  `toml:"abs"`
 	Rel     float64  `toml:"rel"`
 	Rounded []string `toml:"rounded"`
+	Over    int64    `toml:"over"` // of Kernel.Many
 	Why     string   `toml:"why"`
 }
 
 // LaunchNames are what launch expressions may use besides axes and attributes: the row bucket's upper bounds, the KV cache's
 // page size in tokens and most pages of a sequence, and the device's multiprocessors.
 var LaunchNames = []string{"rows", "seqs", "outs", "page_size", "pages", "sms"}
+
+// Bits behind a weight's name is how many whole bits one of its elements takes (tensor.DType.Bits), in launch expressions: w_bits.
+const Bits = "_bits"
 
 // Expressions are grid x, y, z, block and shared bytes.
 func (l *Launch) Expressions() []string {
@@ -215,14 +219,14 @@ func (k *Kernel) checkLaunch() error {
 			return k.file.Errorf(k.at+".where."+strconv.Itoa(i), "kernel %s: %s", k.Name, err)
 		}
 	}
-	if t := k.Tolerance; t != nil && (t.Abs < 0 || t.Rel < 0 || t.Why == "") {
-		return k.file.Errorf(k.at+".tolerance", "kernel %s: a tolerance has abs and rel of at least 0 and says why", k.Name)
-	} else if t != nil {
-		for _, name := range t.Rounded {
-			if a := k.Arg(name); a == nil || a.Kind != BufferArg || a.Access != "in" || !slices.Equal(a.DTypes, []tensor.DType{tensor.F32}) {
-				return k.file.Errorf(k.at+".tolerance.rounded", "kernel %s: %q is no float32 buffer that the kernel reads", k.Name, name)
-			}
-		}
+	if err := k.checkTolerance("tolerance", k.Tolerance); err != nil {
+		return err
+	}
+	if k.Tolerance != nil && k.Tolerance.Over != 0 || k.Many != nil && (k.Many.Over < 1 || k.Tolerance == nil) {
+		return k.file.Errorf(k.at+".tolerance", "kernel %s: tolerance_many, beside a tolerance, says over how many rows it holds", k.Name)
+	}
+	if err := k.checkTolerance("tolerance_many", k.Many); err != nil {
+		return err
 	}
 	if len(k.Then) > 0 && k.Launch == nil {
 		return k.file.Errorf(k.at+".then", "kernel %s: [[kernel.then]] follows a [kernel.launch]", k.Name)
@@ -282,6 +286,21 @@ func (k *Kernel) checkOne(l *Launch, at string, passed map[string]bool) error {
 	return nil
 }
 
+func (k *Kernel) checkTolerance(key string, t *Tolerance) error {
+	if t == nil {
+		return nil
+	}
+	if t.Abs < 0 || t.Rel < 0 || t.Why == "" {
+		return k.file.Errorf(k.at+"."+key, "kernel %s: a tolerance has abs and rel of at least 0 and says why", k.Name)
+	}
+	for _, name := range t.Rounded {
+		if a := k.Arg(name); a == nil || a.Kind != BufferArg || a.Access != "in" || !slices.Equal(a.DTypes, []tensor.DType{tensor.F32}) {
+			return k.file.Errorf(k.at+"."+key+".rounded", "kernel %s: %q is no float32 buffer that the kernel reads", k.Name, name)
+		}
+	}
+	return nil
+}
+
 // checkCount makes sure that an axis is bound by an array.
 func (k *Kernel) checkCount(axis string) error {
 	for i := range k.Args {
@@ -320,7 +339,7 @@ func (k *Kernel) CheckExpr(expr string) error {
 		_, known := k.constants[n]
 		known = known || a != nil && a.Type == "int" || slices.Contains(LaunchNames, n)
 		for i := range k.Args {
-			known = known || slices.Contains(k.Args[i].Shape, n)
+			known = known || slices.Contains(k.Args[i].Shape, n) || k.Args[i].Kind == WeightArg && n == k.Args[i].Name+Bits
 		}
 		if !known {
 			return fmt.Errorf("expression %q: no axis, int attribute or launch name is called %s", expr, n)

@@ -16,6 +16,7 @@ var launched = strings.Replace(families, `  { name = "y"`, `  { name = "h", kind
   { name = "y"`, 1) + `where = ["n % 4 == 0", "2*n <= 4096"]
 reference = "scale"
 tolerance = { abs = 1e-6, rel = 1e-5, rounded = ["x"], why = "one rounding" }
+tolerance_many = { over = 4, abs = 1e-3, rel = 1e-3, why = "two roundings" }
 [kernel.launch]
 module = "norm/scale_{w.dtype}"
 entry = "scale_{w.dtype}_{n}"
@@ -31,7 +32,7 @@ entry = "second"
 params = ["h"]
 grid = ["R"]
 block = "32"
-shared = "4*n"
+shared = "4*n*w_bits"
 `
 
 func TestLaunchesAreRead(t *testing.T) {
@@ -44,8 +45,11 @@ func TestLaunchesAreRead(t *testing.T) {
 	if l.Cluster != 1 || l.Registers != 64 || *l.SpillBytes != 0 || l.StaticShared != nil || !l.PDL || k.Tolerance.Rel != 1e-5 || len(k.Tolerance.Rounded) != 1 {
 		t.Errorf("%+v", l)
 	}
-	if got := fmt.Sprint(k.Expressions()); got != "[ceil(n, 4) R 1 128 0 R 1 1 32 4*n]" || len(k.Launches()) != 2 {
+	if got := fmt.Sprint(k.Expressions()); got != "[ceil(n, 4) R 1 128 0 R 1 1 32 4*n*w_bits]" || len(k.Launches()) != 2 {
 		t.Error(got)
+	}
+	if k.ToleranceOf(4) != k.Tolerance || k.ToleranceOf(5) != k.Many || k.ToleranceOf(5).Abs != 1e-3 {
+		t.Error(k.ToleranceOf(4), k.ToleranceOf(5))
 	}
 	if h := k.Arg("h"); h.Kind != ScratchArg || h.Access != "out" || k.Arg("v").Like != "w" {
 		t.Errorf("%+v", h)
@@ -83,27 +87,30 @@ func TestConditions(t *testing.T) {
 func TestLaunchFaultsAreNamed(t *testing.T) {
 	const fam = "base/common/KERNEL_FAMILIES.toml"
 	for _, c := range []struct{ old, new, want string }{
-		{`pdl = true`, `pld = true`, ":33:1: unknown key"},
-		{`"norm/scale_{w.dtype}"`, `"scale"`, ":28:1: kernel scale: module is"},
-		{`"norm/scale_{w.dtype}"`, `"norm/scale.cu"`, ":28:1: kernel scale: module is"},
-		{`entry = "scale_{w.dtype}_{n}"`, `entry = "scale_{u.dtype}"`, `:29:1: kernel scale: entry is "scale_{u.dtype}": {u.dtype} names no argument`},
+		{`pdl = true`, `pld = true`, ":34:1: unknown key"},
+		{`"norm/scale_{w.dtype}"`, `"scale"`, ":29:1: kernel scale: module is"},
+		{`"norm/scale_{w.dtype}"`, `"norm/scale.cu"`, ":29:1: kernel scale: module is"},
+		{`entry = "scale_{w.dtype}_{n}"`, `entry = "scale_{u.dtype}"`, `:30:1: kernel scale: entry is "scale_{u.dtype}": {u.dtype} names no argument`},
 		{`entry = "scale_{w.dtype}_{n}"`, `entry = "scale_{m}"`, `no axis, int attribute or launch name is called m`},
-		{`"y", "n"`, `"n"`, `:30:1: kernel scale: no parameter passes y, which the kernel writes`},
-		{`"y", "n"`, `"y", "m"`, `:30:34: kernel scale: expression "m": no axis`},
+		{`"y", "n"`, `"n"`, `:31:1: kernel scale: no parameter passes y, which the kernel writes`},
+		{`"y", "n"`, `"y", "m"`, `:31:34: kernel scale: expression "m": no axis`},
 		{`"i64:n*4"`, `"f64:n*4"`, `the prefix is count, i32, i64 or tmap`},
 		{`"i64:n*4"`, `"i64:n*"`, `ends too early`},
-		{`"count:R"`, `"count:S"`, `:30:89: kernel scale: count of "S", which is no axis`},
-		{`params = ["h"]`, `params = ["g"]`, `:39:11: kernel scale: expression "g"`},
-		{`params = ["h"]`, `params = ["x"]`, `:30:1: kernel scale: no parameter passes h, which the kernel writes`},
+		{`"count:R"`, `"count:S"`, `:31:89: kernel scale: count of "S", which is no axis`},
+		{`params = ["h"]`, `params = ["g"]`, `:40:11: kernel scale: expression "g"`},
+		{`params = ["h"]`, `params = ["x"]`, `:31:1: kernel scale: no parameter passes h, which the kernel writes`},
 		{`like = "w"`, `like = "u"`, `kernel scale: argument v is like "u", which is none`},
 		{`tmap:x:1xn:128`, `tmap:x:1xn:99`, `swizzle is none, 32, 64 or 128`},
 		{`tmap:x:1xn:128`, `tmap:x:n:128`, `a box of 1 extents over 2 axes`},
 		{`tmap:x:1xn:128`, `tmap:z:n:128`, `a tensor map is tmap:argument:box:swizzle`},
-		{`"ceil(n, 4)", "R"`, ``, `:31:1: kernel scale: a grid has 1 to 3 extents`},
+		{`"ceil(n, 4)", "R"`, ``, `:32:1: kernel scale: a grid has 1 to 3 extents`},
 		{`"ceil(n, 4)", "R"`, `"ceil(n)"`, `ceil needs two arguments`},
-		{`block = "128"`, `block = "threads"`, `:32:1: kernel scale: expression "threads"`},
+		{`block = "128"`, `block = "threads"`, `:33:1: kernel scale: expression "threads"`},
 		{`"n % 4 == 0"`, `"n % 4"`, `has no == != <= >= < >`},
 		{`"n % 4 == 0"`, `"k == 0"`, `no axis, int attribute or launch name is called k`},
+		{`over = 4`, `over = 0`, `says over how many rows`},
+		{`why = "two roundings"`, `why = ""`, `a tolerance has abs and rel`},
+		{`4*n*w_bits`, `4*n*x_bits`, `no axis, int attribute or launch name is called x_bits`},
 		{`why = "one rounding"`, `why = ""`, `a tolerance has abs and rel`},
 		{`rounded = ["x"]`, `rounded = ["w"]`, `"w" is no float32 buffer that the kernel reads`},
 		{`rounded = ["x"]`, `rounded = ["y"]`, `"y" is no float32 buffer that the kernel reads`},

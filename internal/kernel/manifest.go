@@ -98,10 +98,20 @@ type Kernel struct {
 	Then      []*Launch  `toml:"then"`      // further launches, in order, that see what the ones before wrote
 	Reference string     `toml:"reference"` // the cpu class's kernel of the same arrays and attributes that this one is held against
 	Tolerance *Tolerance `toml:"tolerance"` // towards the reference
+	// Many is the tolerance of launches of more than Many.Over rows, which the kernel takes otherwise.
+	Many *Tolerance `toml:"tolerance_many"`
 
 	file      *File
 	at        string
 	constants map[string]int64 // of the modules, as the class that declares the kernel has them
+}
+
+// ToleranceOf is that of a launch whose outputs have at most that many rows; nil: none is stated.
+func (k *Kernel) ToleranceOf(rows int64) *Tolerance {
+	if k.Many != nil && rows > k.Many.Over {
+		return k.Many
+	}
+	return k.Tolerance
 }
 
 // Arg gives the argument of that name, or nil.

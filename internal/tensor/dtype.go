@@ -82,6 +82,9 @@ func ParseDType(s string) (DType, bool) {
 // Block is the number of elements in a block and of bytes that it takes. Plain types have blocks of one element.
 func (d DType) Block() (elems, bytes int) { return dtypes[d].elems, dtypes[d].bytes }
 
+// Bits is how many whole bits an element takes in the mean: 4 of NVFP4, scales included.
+func (d DType) Bits() int64 { return int64(8 * dtypes[d].bytes / max(1, dtypes[d].elems)) }
+
 // Integers says whether values are small integers times the scales of their blocks, as integer dot products want them.
 func (d DType) Integers() bool { return d >= Q4_0 && d <= NVFP4 }
 

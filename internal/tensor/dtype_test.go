@@ -14,6 +14,11 @@ func TestDTypesNameThemselvesAndKnowTheirSize(t *testing.T) {
 			t.Errorf("6 blocks of %v take %d bytes", d, n)
 		}
 	}
+	for d, bits := range map[DType]int64{F32: 32, BF16: 16, E4M3: 8, E4M3_B128: 8, NVFP4: 4, MXFP4: 4} {
+		if d.Bits() != bits {
+			t.Errorf("%v takes %d bits", d, d.Bits())
+		}
+	}
 	for _, s := range []string{"none", "", "F32", "dtype(99)"} {
 		if d, ok := ParseDType(s); ok {
 			t.Errorf("%q is read as %v", s, d)

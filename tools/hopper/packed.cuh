@@ -97,8 +97,8 @@ inline double value(const Kind& k, int64_t row, int col, int K, uint32_t seed) {
     }
     return v * s;
   }
-  const uint32_t w = word((4 * g + t) * 16 + step * 4) >> (j % 2 * 16);
-  static const int bits[4][4] = {{15, 8, 7, 6}, {12, 5, 4, 3}, {9, 2, 1, 0}, {14, 11, 10, 13}};
+  const uint32_t stored = word((4 * g + t) * 16 + step * 4), w = j % 2 ? stored << 16 | stored >> 16 : stored;
+  static const int bits[4][4] = {{15, 8, 7, 6}, {9, 2, 1, 0}, {3, 28, 27, 26}, {13, 14, 5, 4}};
   const int* b = bits[j / 2];
   const int e = (w >> b[1] & 1) * 2 + (w >> b[2] & 1), m = w >> b[3] & 1;
   v = (e ? std::ldexp(1 + m / 2.0, e - 1) : m / 2.0) * (w >> b[0] & 1 ? -1 : 1);

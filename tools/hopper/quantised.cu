@@ -37,8 +37,8 @@ struct KindOf<Bare> {
 
 #define KERNEL template <class P, class F> __global__ void __launch_bounds__(P::kThreads, P::B)
 
-KERNEL add(const int32_t* head, const float* x, const uint8_t* w, const float* scale, const float* bias, float* y, int N, int K, int near_bytes, int ring) {
-  rows::stack<P, F, false, true>({head[0], x}, {{w}, {bias}, {y}, {N}, {scale}}, K, {}, near_bytes, ring);
+KERNEL add(const int32_t* head, const float* x, const uint8_t* w, const float* scale, const float* bias, float* y, int N, int K, int ring) {
+  rows::stack<P, F, false, true>({head[0], x}, {{w}, {bias}, {y}, {N}, {scale}}, K, {}, 0, ring);
 }
 KERNEL norm_n(const int32_t* head, const float* x, const float* norm, const uint8_t* w0, const uint8_t* w1, const uint8_t* w2, const uint8_t* w3,
               const float* s, const float* b, float* y0, float* y1, float* y2, float* y3, int N0, int N1, int N2, int N3, int K, int ring) {
@@ -89,31 +89,36 @@ struct Cut {
   std::function<bool(Op, const Moe&, int blocks)> run_moe;
 };
 
-template <class F, int W, int D, int B, int G, int R>
+template <class F, int W, int D, int B, int G, int R, bool Streams = false>
 Cut cut(const char* text) {
-  using P = tiles::Cut<W, D, B, G, R>;
+  using P = tiles::Cut<W, D, B, G, R, Streams>;
   constexpr int fixed = sizeof(tiles::Meeting<P, F>) + sizeof(tiles::RingShared<P>) + 64, slot = tiles::Ring<P, F>::kSlot;
   Cut c{text, kind<F>(), P::kThreads, B, F::kScaled};
   c.run = [](Op op, const Args& a, int blocks) {
     if ((a.rows > 4) != (R > 4)) return false;
     const int N = a.n[0] + a.n[1] + a.n[2] + a.n[3];
     const float* s = F::kScaled ? a.scale : nullptr;
-    size_t x = size_t(4) * a.K * (a.rows + (op != kAdd)), near = x;
-    if (op == kAdd && room(B, W, fixed, x, slot) < 2) x = tiles::Window<P, F>::kBytes * size_t(a.rows), near = 0;
+    if (Streams && op != kAdd) return false;
+    const size_t x = size_t(R > 4 ? Streams ? 0 : 2 : 4) * a.K * a.rows;
     const int slots = room(B, W, fixed, x, slot);
     if (slots < 2) return false;
     const rig::Config cfg{dim3(std::min(blocks, op == kGlu ? a.n[0] / 8 : N / 8)), P::kThreads, x + size_t(slots) * W * slot};
-    if (op == kAdd) rig::launch(add<P, F>, cfg, a.head, a.x, a.w[0], s, a.bias, a.y[0], a.n[0], a.K, int(near), slots * W * slot);
+    if (op == kAdd) rig::launch(add<P, F>, cfg, a.head, a.x, a.w[0], s, a.bias, a.y[0], a.n[0], a.K, slots * W * slot);
+    if constexpr (Streams) return true;
+    else {
     if (op == kNorm)
       rig::launch(norm_n<P, F>, cfg, a.head, a.x, a.norm, a.w[0], a.w[1], a.w[2], a.w[3], s, a.bias, a.y[0], a.y[1], a.y[2], a.y[3], a.n[0], a.n[1], a.n[2], a.n[3],
                   a.K, slots * W * slot);
     if (op == kGlu) rig::launch(norm_glu<P, F>, cfg, a.head, a.x, a.norm, a.w[0], a.w[1], s, a.y[0], a.n[0], a.K, slots * W * slot);
     return true;
+    }
   };
   c.run_moe = [](Op op, const Moe& a, int blocks) {
-    if (op == kHidden ? (a.rows > 4) != (R > 4) : R > 4) return false;
+    if (Streams || op == kHidden ? (a.rows > 4) != (R > 4) : R > 4) return false;
+    if constexpr (Streams) return false;
+    else {
     auto up = [](int n) { return (n + 127) / 128 * 128; };
-    const size_t x = op == kHidden ? size_t(4) * up(a.H) * a.rows : size_t(a.rows > 1 ? 8 : 4) * a.k * up(a.I);
+    const size_t x = op == kHidden ? size_t(R > 4 ? 2 : 4) * up(a.H) * a.rows : size_t(a.rows > 1 ? 8 : 4) * a.k * up(a.I);
     const int slots = room(B, W, fixed + (op == kHidden ? 1600 : 600), x, slot), tiles = op == kHidden ? a.rows * a.k * a.I / 8 : a.H / F::kTile * a.rows;
     if (slots < 2) return false;
     experts::Layer<F> m = {};
@@ -124,21 +129,17 @@ Cut cut(const char* text) {
     if (op == kHidden) rig::launch(hidden<P, F>, cfg, a.head, a.x, a.ids, a.weights, m, a.h, slots * W * slot);
     if (op == kDown) rig::launch(down<P, F>, cfg, a.head, a.ids, a.weights, a.h, m, a.y, slots * W * slot);
     return true;
+    }
   };
   return c;
 }
 #define CUT(F, W, D, B, G, R) cut<F, W, D, B, G, R>("W" #W " D" #D " B" #B " G" #G " R" #R " " #F)
+#define STREAMS(F, W, D, B, G, R) cut<F, W, D, B, G, R, true>("W" #W " D" #D " B" #B " G" #G " R" #R " streams " #F)
 inline const std::vector<Cut>& cuts() {
   static const std::vector<Cut> v = {
-      CUT(E4m3Blocks<1>, 8, 2, 2, 4, 4),  CUT(E4m3Blocks<1>, 8, 2, 2, 1, 4),  CUT(E4m3Blocks<1>, 16, 2, 1, 4, 4), CUT(E4m3Blocks<1>, 16, 2, 2, 4, 4),
-      CUT(E4m3Blocks<1>, 16, 1, 1, 2, 4), CUT(E4m3Blocks<1>, 8, 1, 3, 4, 4),  CUT(E4m3Blocks<2>, 8, 1, 2, 2, 4),
-      CUT(E4m3Blocks<1>, 8, 2, 2, 4, 8),  CUT(E4m3Blocks<1>, 16, 1, 1, 2, 8), CUT(E4m3Blocks<2>, 8, 1, 1, 2, 8),  CUT(E4m3Blocks<1>, 8, 2, 1, 4, 8),
-      CUT(E4m3<1>, 8, 2, 2, 4, 4),        CUT(E4m3<1>, 8, 2, 2, 4, 8),
-      CUT(Nvfp4<1>, 8, 2, 2, 4, 4),       CUT(Nvfp4<1>, 8, 2, 2, 1, 4),       CUT(Nvfp4<1>, 8, 4, 2, 4, 4),       CUT(Nvfp4<1>, 8, 2, 3, 4, 4),
-      CUT(Nvfp4<1>, 16, 2, 1, 4, 4),      CUT(Nvfp4<1>, 16, 2, 2, 4, 4),      CUT(Nvfp4<2>, 8, 2, 2, 2, 4),
-      CUT(Nvfp4<1>, 8, 2, 2, 4, 8),       CUT(Nvfp4<1>, 16, 2, 1, 2, 8),      CUT(Nvfp4<2>, 8, 2, 1, 2, 8),       CUT(Nvfp4<1>, 8, 4, 1, 4, 8),
-      CUT(Bare, 8, 2, 2, 4, 4),           CUT(Bare, 16, 2, 1, 4, 4),
-      CUT(Mxfp4<1>, 8, 2, 2, 4, 4),       CUT(Mxfp4<1>, 8, 2, 2, 4, 8),
+      CUT(Nvfp4<1>, 8, 2, 2, 4, 4), CUT(Nvfp4<1>, 8, 4, 2, 3, 4), CUT(Nvfp4<1>, 8, 4, 2, 2, 4), CUT(Bare, 8, 4, 2, 3, 4),  CUT(E4m3Blocks<1>, 8, 2, 2, 3, 4), CUT(Mxfp4<1>, 8, 4, 2, 3, 4),
+      CUT(Nvfp4<1>, 16, 1, 1, 2, 8), CUT(Nvfp4<1>, 16, 2, 1, 2, 8), STREAMS(Nvfp4<2>, 16, 1, 1, 1, 8),
+      CUT(E4m3Blocks<1>, 16, 1, 1, 2, 8), STREAMS(E4m3Blocks<2>, 8, 1, 1, 1, 8),
   };
   return v;
 }
@@ -203,7 +204,7 @@ inline void check(const Cut& c, Op op, int R, int K, std::vector<int> N) {
   static const char* ops[] = {"add", "norm_n", "norm_glu"};
   char name[128];
   snprintf(name, sizeof name, "%s %s R=%d K=%d", c.name.c_str(), ops[op], R, K);
-  rig::verdict(name, err, 3e-5);
+  rig::verdict(name, err, R > 4 ? 3e-3 : 3e-5);
   rig::release();
 }
 
@@ -256,13 +257,13 @@ inline void check_moe(const Cut& c, int R, int E, int I, int H, int k) {
     for (int r = 0; r < R; r++) err.add(y[size_t(r) * H + (s < 8 ? H - 1 - s : int(rig::hash(s, 2) % H))], want[s * R + r]);
   char name[128];
   snprintf(name, sizeof name, "%s experts R=%d E=%d I=%d H=%d", c.name.c_str(), R, E, I, H);
-  rig::verdict(name, err, 3e-5);
+  rig::verdict(name, err, R > 4 ? 3e-3 : 3e-5);
   rig::release();
 }
 
 inline void check_all() {
   for (const auto& c : cuts())
-    for (int R : {1, 4, 7}) {
+    for (int R : {1, 5, 8}) {
       if (std::string(c.kind.name) == "bare") continue;
       const bool whole = c.kind.scale == 1 || c.kind.scale == 0;  // K of whole units
       check(c, kAdd, R, 2048, {520});
@@ -277,7 +278,7 @@ inline void check_all() {
 
 inline void time_shape(const char* what, Op op, int R, int K, std::vector<int> N, bool all) {
   std::map<std::string, std::pair<double, std::string>> best;
-  for (const char* format : {"e4m3_b128", "e4m3", "nvfp4", "mxfp4", "bare"}) {
+  for (const char* format : {"e4m3_b128", "nvfp4", "bare"}) {
     Kind k{};
     for (const auto& c : cuts())
       if (std::string(c.kind.name) == format) k = c.kind;
@@ -320,7 +321,7 @@ inline void time_shape(const char* what, Op op, int R, int K, std::vector<int> N
 
 // time_moe rotates among experts, so that none is in L2.
 inline void time_moe(const char* what, int R, int E, int I, int H, int k, bool all) {
-  for (const char* format : {"e4m3_b128", "nvfp4", "mxfp4"}) {
+  for (const char* format : {"e4m3_b128", "nvfp4"}) {
     Kind kd{};
     for (const auto& c : cuts())
       if (std::string(c.kind.name) == format) kd = c.kind;
@@ -373,7 +374,7 @@ inline void time_moe(const char* what, int R, int E, int I, int H, int k, bool a
 }
 
 inline void time_all(bool all) {
-  for (int R : {1, 4, 8}) {
+  for (int R : {1, 8}) {
     time_shape("o 4096x4096", kAdd, R, 4096, {4096}, all);
     time_shape("down 14336", kAdd, R, 14336, {4096}, all);
     time_shape("qkv 6144", kNorm, R, 4096, {4096, 1024, 1024}, all);

@@ -157,6 +157,11 @@ func (b *binding) unify() error {
 			b.env.Sizes[name] = v
 		}
 	}
+	for name, a := range b.args {
+		if b.k.Arg(name).Kind == kernel.WeightArg {
+			b.env.Sizes[name+kernel.Bits] = a.DType.Bits()
+		}
+	}
 	for _, c := range b.k.Where {
 		if ok, err := b.env.Holds(c); err != nil || !ok {
 			return fmt.Errorf("%q does not hold (%v)", c, err)

@@ -54,7 +54,7 @@ func TestKernels(t *testing.T) {
 					}
 					got := gpu.run(t, s, k)
 					for i, p := range s.steps {
-						worst = max(worst, compare(t, s, p, gpu.kernelOf(p, k).Tolerance, got[i], wants[key][i]))
+						worst = max(worst, compare(t, s, p, gpu.tolerance(p, k), got[i], wants[key][i]))
 					}
 					ran++
 				})
@@ -120,11 +120,22 @@ func (m *machine) fitting(all []*story, k *kernel.Kernel) (out []*story) {
 	return out
 }
 
+// tolerance is that of a step.
+func (m *machine) tolerance(p *step, k *kernel.Kernel) *kernel.Tolerance {
+	var rows int64
+	for _, a := range p.arrays {
+		if a.kind != kernel.StateArg && a.access != plan.In {
+			rows = max(rows, a.axes[0].Size)
+		}
+	}
+	return m.kernelOf(p, k).ToleranceOf(rows)
+}
+
 // rounded are the arguments, of each step, that the kernels' tolerances want rounded for the reference.
 func (m *machine) rounded(s *story, k *kernel.Kernel) (out [][]string) {
 	for _, p := range s.steps {
 		var params []string
-		if t := m.kernelOf(p, k).Tolerance; t != nil {
+		if t := m.tolerance(p, k); t != nil {
 			params = t.Rounded
 		}
 		out = append(out, params)

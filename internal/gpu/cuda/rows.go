@@ -119,12 +119,12 @@ func packE4M3(unit []byte, g int, codes []byte) {
 
 // nibbles are where a byte's two codes, values 2p and 2p+1 of 8, stand in their word.
 var nibbles = func() (table [4][256]uint32) {
-	places := [4][4]int{{15, 8, 7, 6}, {12, 5, 4, 3}, {9, 2, 1, 0}, {14, 11, 10, 13}} // of sign, exponent, mantissa
+	places := [4][4]int{{15, 8, 7, 6}, {9, 2, 1, 0}, {3, 28, 27, 26}, {13, 14, 5, 4}} // of sign, exponent, mantissa
 	for p := range table {
 		for b := range table[p] {
 			for i, at := range places[p] {
 				bit := 3 - i
-				table[p][b] |= uint32(b>>bit&1)<<at | uint32(b>>(4+bit)&1)<<(16+at)
+				table[p][b] |= uint32(b>>bit&1)<<at | uint32(b>>(4+bit)&1)<<(at^16)
 			}
 		}
 	}

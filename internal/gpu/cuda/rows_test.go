@@ -5,6 +5,7 @@ package cuda
 import (
 	"encoding/binary"
 	"math"
+	"math/bits"
 	"math/rand/v2"
 	"testing"
 
@@ -25,9 +26,9 @@ func unpacked(packed []byte, d tensor.DType, k, row, col int) float64 {
 		}
 		return v
 	}
-	word := binary.LittleEndian.Uint32(unit[(4*g+t)*16+4*s:]) >> (j % 2 * 16)
+	word := bits.RotateLeft32(binary.LittleEndian.Uint32(unit[(4*g+t)*16+4*s:]), j%2*16)
 	code := 0
-	for _, bit := range [4][4]int{{15, 8, 7, 6}, {12, 5, 4, 3}, {9, 2, 1, 0}, {14, 11, 10, 13}}[j/2] {
+	for _, bit := range [4][4]int{{15, 8, 7, 6}, {9, 2, 1, 0}, {3, 28, 27, 26}, {13, 14, 5, 4}}[j/2] {
 		code = code<<1 | int(word>>bit&1)
 	}
 	if d == tensor.MXFP4 {

@@ -57,7 +57,9 @@ func stories() map[string][]*story {
 			add(linearNStory(d, c.rows, c.k, c.n, 8, 16, 264))
 			add(linearNStory(d, c.rows, c.k, 24, c.n))
 		}
-		add(linearStory("linear", rows, 6, 16, 8192, d, true))      // a window of x
+		add(linearStory("linear", rows, 6, 16, 8192, d, true))      // x comes through the rings
+		add(linearStory("linear_add", rows, 5, 264, 4224, d, true)) // the same
+		add(linearStory("linear_add", rows, 2, 40, 8064, d, true))  // a long K
 		add(linearStory("linear_add", rows, 6, 24, 2048, d, false)) // of at most 8 rows: x leaves a ring little of half a multiprocessor
 		add(expertsStory(mixture{rows: 6, experts: 5, k: 2, h: 2048, i: 128, dtype: d, act: "silu", gated: 1}))
 		for _, r := range []int{9, 20, 27} { // groups of 8 rows

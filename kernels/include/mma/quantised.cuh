@@ -11,8 +11,9 @@
 // few instructions make pairs of bf16 of them. Of a word, in each half (pairs 01, 23, … are low and high half):
 //
 //	fp8   bits 15-8: pair 0   7-0: pair 1                 sign, 4 exponent, 3 mantissa
-//	fp4   15,8,7,6: pair 0   12,5,4,3: 1   9,2,1,0: 2     sign, 2 exponent, 1 mantissa
-//	      14,11,10,13: pair 3
+//	fp4   15,8,7,6: pair 0   9,2,1,0: 1   3,28,27,26: 2   13,14,5,4: 3      sign, 2 exponent, 1 mantissa
+//
+// (of the low half's codes; the high half's stand 16 bits further, around the word).
 //
 // A code's exponent and mantissa stand where bf16 has its lowest ones, so the bf16 is the value times 2^-120 (fp8) or 2^-126 (fp4),
 // subnormals included. Of fp8, x is 2^64 times as large, and the scale, 2^56 times as large, multiplies the float32 sum of 128
@@ -41,7 +42,8 @@ __host__ __device__ constexpr int sums_of(int parts) { return parts <= 2 ? 2 : 1
 template <bool Blocks, int Tiles>
 struct Fp8 {
   using Weights = const uint8_t*;
-  static constexpr int kSteps = 4, kTile = 16 * Tiles, kPanel = 8, kBytes = 1024 + 32 * Blocks;
+  using Taller = Fp8<Blocks, 2 * Tiles>;
+  static constexpr int kSteps = 4, kTile = 16 * Tiles, kPanel = 8, kCodes = 8, kBytes = 1024 + 32 * Blocks;
   static constexpr float kUp = 0x1p64f, kFactor = Blocks ? 1 : 0x1p56f;
   static constexpr bool kScaled = !Blocks;
   static constexpr int kGroups = 2 * Tiles;
@@ -135,7 +137,8 @@ struct Mxfp4Scales {  // 8 bits of exponent, of 2^100 times the scale
 template <class S, int Tiles>
 struct Fp4 {
   using Weights = const uint8_t*;
-  static constexpr int kSteps = 4, kTile = 16 * Tiles, kPanel = 8, kBytes = 512 + 8 * S::kRow;
+  using Taller = Fp4<S, 2 * Tiles>;
+  static constexpr int kSteps = 4, kTile = 16 * Tiles, kPanel = 8, kCodes = 4, kBytes = 512 + 8 * S::kRow;
   static constexpr float kUp = 1, kFactor = S::kFactor;
   static constexpr bool kScaled = S::kScaled;
   static constexpr int kGroups = 2 * Tiles;
@@ -164,9 +167,14 @@ struct Fp4 {
   // pairs are the values of a word times the scale of step s.
   __device__ __forceinline__ static uint4 pairs(uint32_t w, uint32_t scales, int s) {
     constexpr uint32_t kMask = 0x81c081c0u;
-    const uint32_t f = (__byte_perm(scales, 0, 0x4040 | s << 8 | s) << S::kShift) + (S::kBase << 16 | S::kBase);
-    const uint32_t last = ((w << 1) & 0x80008000u) | ((w >> 3) & 0x01800180u) | ((w >> 7) & 0x00400040u);
-    return make_uint4(times(w & kMask, f), times((w << 3) & kMask, f), times((w << 6) & kMask, f), times(last, f));
+    const uint32_t f = scale(scales, s);
+    const uint32_t last = ((w << 2) & 0x80c080c0u) | ((w >> 6) & 0x01000100u);
+    return make_uint4(times(w & kMask, f), times((w << 6) & kMask, f), times((w << 12 | w >> 20) & kMask, f), times(last, f));
+  }
+  // scale is that of step s, twice.
+  __device__ __forceinline__ static uint32_t scale(uint32_t scales, int s) {
+    const uint32_t two = ((s & 1 ? scales >> 8 : scales) & 0x00ff00ffu) * (1u << S::kShift) + (S::kBase << 16 | S::kBase);
+    return __byte_perm(two, 0, s & 2 ? 0x3232 : 0x1010);
   }
   // values are those of panel j's row in step s, without the row's scale.
   __device__ __forceinline__ static void values(const Unit& u, int j, int s, float (&out)[8]) {
@@ -180,7 +188,13 @@ struct Fp4 {
   template <int Parts, class L>
   __device__ __forceinline__ static void multiply(const Unit& u, L& lane, int at, float (&acc)[Tiles][Parts][4]) {
     constexpr int kSums = sums_of(Parts);
-    float sum[kSums][Tiles][Parts][4] = {};
+    float sum[kSums][Tiles][Parts][4] = {};  // even steps join those of the units before
+#pragma unroll
+    for (int m = 0; m < Tiles; m++)
+#pragma unroll
+      for (int p = 0; p < Parts; p++)
+#pragma unroll
+        for (int i = 0; i < 4; i++) sum[0][m][p][i] = acc[m][p][i];
 #pragma unroll
     for (int s = 0; s < kSteps; s++) {
       uint4 f[Parts];
@@ -201,7 +215,7 @@ struct Fp4 {
 #pragma unroll
       for (int p = 0; p < Parts; p++)
 #pragma unroll
-        for (int i = 0; i < 4; i++) acc[m][p][i] += kSums == 1 ? sum[0][m][p][i] : sum[0][m][p][i] + sum[kSums - 1][m][p][i];
+        for (int i = 0; i < 4; i++) acc[m][p][i] = kSums == 1 ? sum[0][m][p][i] : sum[0][m][p][i] + sum[kSums - 1][m][p][i];
   }
 };
 

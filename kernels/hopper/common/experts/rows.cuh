@@ -10,8 +10,8 @@
 // ids are known, since the second finds its weights by them before it waits.
 //
 // H, I and S are padded to whole units of the format: I' = up<F>(I). Then h has zeros there. Grids: any number of blocks; they share
-// the tiles evenly. Dynamic shared memory: hidden 4*H'*rows, down 8*(k*I' + S'), half of it for one row, and before it the ring's slots, where
-// the format streams through one. Rows*k at most 128.
+// the tiles evenly. Dynamic shared memory: hidden 4*H'*rows, of panels and more than 4 rows half of it; down 8*(k*I' + S'), half of
+// it for one row; before it the ring's slots, where the format streams through one. Rows*k at most 128.
 // Algorithm: mma/weight_tiles.cuh.
 //
 // Order of a sum over slots: slots rising, the shared expert last, split over warps.
@@ -109,7 +109,7 @@ __device__ __forceinline__ void stream(const Job& job, unsigned char* memory, in
     tiles::multiply<false>(flow, x, s, job, out);
   } else {
     __shared__ tiles::RingShared<P> shared;
-    tiles::Ring<P, F> flow(job, shared, memory, ring);
+    tiles::Ring<P, F> flow(job, shared, memory, ring, 0);
     auto&& x = make(flow.span);
     tiles::multiply<(P::R > kRows / 2)>(flow, shared, x, s, job, out);
   }
@@ -204,8 +204,10 @@ __device__ __forceinline__ void hidden(int rows, const float* x, const int32_t* 
   __shared__ Table table;
   F::kPanel == 1 ? ptx::wait_for_predecessor_first() : ptx::wait_for_predecessor();
   const tiles::Span span = tiles::in_steps<F>(tiles::span_of<P>(units<F>(m.H)));
-  tiles::NearOf<F> near{{memory + ring, rows}};
-  for (int r = 0; r < rows; r++) near.fetch(span, r, x + int64_t(r) * m.H, F::kSteps == 1 ? 1 << 30 : m.H);
+  constexpr bool kPanels = F::kPanel > 1, kWide = rows::Sums<P, F>::kMost > kRows / 2;
+  std::conditional_t<kPanels, tiles::Resident<F, kWide>, tiles::NearOf<F>> near{{memory + ring, rows}};
+  if constexpr (!kPanels)
+    for (int r = 0; r < rows; r++) near.fetch(span, r, x + int64_t(r) * m.H);
   if (threadIdx.x < 32) make_table(table, ids, rows, m.k, m.E);
   const int stride = up<F>(m.I), width = m.k * stride + up<F>(m.S);
   if (F::kSteps > 1 && blockIdx.x == 0 && width > m.k * m.I + m.S)  // what pads h
@@ -218,8 +220,11 @@ __device__ __forceinline__ void hidden(int rows, const float* x, const int32_t* 
   const tiles::Share share(table.count * per + m.S / Job::kOwn);
   const Job job{table, m, share.lo, share.hi, table.count, per};
   HiddenOut<rows::Sums<P, F>, P, F, Act, Gated> out{s, job, weights, shared_scale, h, rows, stride, width};
-  stream<P, F, false>(job, memory, ring, s, out, rows > kRows / 2, [&](const tiles::Span&) -> tiles::NearOf<F>& {
-    near.template split<false>(span, nullptr, 0, nullptr);
+  stream<P, F, false>(job, memory, ring, s, out, rows > kRows / 2, [&](const tiles::Span&) -> auto& {
+    if constexpr (kPanels)
+      near.template bring<false>(span, [&](int r) { return x + int64_t(r) * m.H; }, m.H, {}, nullptr, 0, nullptr);
+    else
+      near.template split<false>(span, nullptr, 0, nullptr);
     return near;
   });
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Family experts, 1 to 8 rows, weights that stay quantised, in the layout "rows", in two launches: experts/rows.cuh, by the formats of
-// mma/quantised.cuh, which stream through rings (mma/weight_ring.cuh). 256 threads, down 512. H, I and S must divide by 8; without a gate I and S by 16.
+// mma/quantised.cuh, which stream through rings (mma/weight_ring.cuh). Of up to 4 rows 256 threads, else, and down, 512. H, I and S must divide
+// by 8; without a gate I and S by 16.
 
 #include "../linear/formats.cuh"
 #include "rows.cuh"
@@ -8,7 +9,7 @@
 namespace {
 
 template <class F, int Rows>
-using Hidden = tiles::Cut<8, 2, 2, 4, Rows>;
+using Hidden = std::conditional_t<Rows == 4, tiles::Cut<8, F::kCodes == 4 ? 4 : 2, 2, 3, 4>, tiles::Cut<16, 1, 1, 2, 8>>;
 template <class F>
 using Down = tiles::Cut<16, 2, 1, 2, 4>;  // of few tiles, a row each
 

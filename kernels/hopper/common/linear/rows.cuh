@@ -3,8 +3,9 @@
 // up in step, and what follows their sums. Algorithm, order of sums and layout: mma/weight_tiles.cuh.
 //
 // Grid: any number of blocks, best as many as a multiprocessor holds; they share 8-row units of the matrices evenly. Dynamic shared
-// memory 4*K*(rows + 1) with a norm; else 4*K*rows, or that of a Window where that were more; before it the rings of panels. K must divide by
-// 32*F::kSteps. Of panels, the grid's second axis is groups of 8 rows of x, of which there may be more.
+// memory 4*K*(rows + 1) with a norm; else 4*K*rows, or that of a Window where that were more. K must divide by 32*F::kSteps. Of panels, it is
+// the rings, and behind them x: 4*K*rows of up to 4 rows, 2*K*rows of more, none where x streams; the grid's second axis is groups of 8
+// rows of x, of which there may be more.
 #pragma once
 
 #include <type_traits>
@@ -192,7 +193,7 @@ struct X {
   int plus_one;
 };
 
-// finish is what follows the first loads of weights.
+// finish is what follows the first loads of weights into registers.
 template <class P, class F, bool Norm, Reads R, class Job, class Out, class Multiply>
 __device__ __forceinline__ void finish(uint8_t* memory, const tiles::Span& units, const Job& job, const X& x, int K, Out& out, int near_bytes,
                                        const Multiply& multiply, float (*square)[tiles::kRows]) {
@@ -205,8 +206,7 @@ __device__ __forceinline__ void finish(uint8_t* memory, const tiles::Span& units
     multiply(std::false_type(), direct);
     return;
   }
-  // Entries of panels are for up to 4 rows or up to 8, others for up to 4.
-  const auto go = [&](auto& part) { multiply(std::bool_constant<(F::kPanel > 1 && Sums<P, F>::kMost > tiles::kRows / 2)>(), part); };
+  const auto go = [&](auto& part) { multiply(std::false_type(), part); };
   if (Norm || R == Reads::kAll || x.rows * 4 * K <= near_bytes) {
     tiles::NearOf<F> near{{memory, x.rows}};
     for (int r = 0; r < x.rows; r++) near.fetch(span, r, x.x + int64_t(x.from ? x.from[r] : r) * K);
@@ -219,8 +219,8 @@ __device__ __forceinline__ void finish(uint8_t* memory, const tiles::Span& units
   }
 }
 
-// run multiplies; x is split once where it takes at most near_bytes, and must be where there is a norm. Rings have that many bytes, before
-// x.
+// run multiplies. Of panels, x is brought to shared memory once, behind the ring's bytes, or streams. Otherwise x is split once where it
+// takes at most near_bytes, and must be where there is a norm.
 template <class P, class F, bool Norm, Reads R, class Job, class Out>
 __device__ __forceinline__ void run(const Job& job, const X& x, int K, Sums<P, F>& s, Out& out, int near_bytes, int ring) {
   extern __shared__ __align__(128) uint8_t memory[];
@@ -229,11 +229,25 @@ __device__ __forceinline__ void run(const Job& job, const X& x, int K, Sums<P, F
     finish<P, F, Norm, R>(
         memory, flow.span, job, x, K, out, near_bytes, [&](auto wide, auto& part) { tiles::multiply<decltype(wide)::value>(flow, part, s, job, out); }, s.square);
   } else {
+    constexpr bool kWide = P::R > tiles::kRows / 2;
     __shared__ tiles::RingShared<P> shared;
-    tiles::Ring<P, F> flow(job, shared, memory, ring);
-    finish<P, F, Norm, Reads::kAny>(
-        memory + ring, flow.span, job, x, K, out, near_bytes,
-        [&](auto wide, auto& part) { tiles::multiply<decltype(wide)::value>(flow, shared, part, s, job, out); }, s.square);
+    tiles::Ring<P, F> flow(job, shared, memory, ring, x.rows);
+    if constexpr (P::kStreams) {
+      static_assert(!Norm);
+      ptx::wait_for_predecessor();
+      flow.begin_x(job, x.x, K);
+      tiles::Streamed part;
+      tiles::multiply<kWide>(flow, shared, part, s, job, out);
+    } else {
+      using Resident = tiles::Resident<F, kWide>;
+      const tiles::Span span = tiles::in_steps<F>(flow.span);
+      typename Resident::Norm norm = {};
+      if (Norm) norm.load(span, span.lo, x.norm);
+      ptx::wait_for_predecessor();
+      Resident part{{memory + ring, x.rows}};
+      part.template bring<Norm>(span, [&](int r) { return x.x + int64_t(x.from ? x.from[r] : r) * K; }, K, norm, x.norm, x.plus_one, s.square);
+      tiles::multiply<kWide>(flow, shared, part, s, job, out);
+    }
   }
 }
 
