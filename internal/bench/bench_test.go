@@ -3,6 +3,7 @@
 package bench_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"slices"
@@ -14,6 +15,7 @@ import (
 	"github.com/metrale/metrale/internal/diag"
 	"github.com/metrale/metrale/internal/exec"
 	"github.com/metrale/metrale/internal/fixture"
+	"github.com/metrale/metrale/internal/gpu"
 	"github.com/metrale/metrale/internal/gpu/cpu"
 	"github.com/metrale/metrale/internal/modelconf"
 	"github.com/metrale/metrale/internal/plan"
@@ -30,6 +32,17 @@ const (
 // subject is a reference checkpoint's config with invented weights on the CPU.
 func subject(t *testing.T, family string) *bench.Subject {
 	t.Helper()
+	dev, err := cpu.Open(cpu.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { dev.Close() })
+	return subjectOn(t, family, dev)
+}
+
+// subjectOn is subject on a device of class cpu.
+func subjectOn(t *testing.T, family string, dev gpu.Device) *bench.Subject {
+	t.Helper()
 	lib, err := circuit.LoadLibrary(kernels.FS)
 	if err != nil {
 		t.Fatal(err)
@@ -45,11 +58,6 @@ func subject(t *testing.T, family string) *bench.Subject {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dev, err := cpu.Open(cpu.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { dev.Close() })
 	pages, all := bench.Room(most, behind, steps, pageSize)
 	p, err := in.Lower(lib, cat, circuit.Options{Class: "cpu", Compute: circuit.Declared, KV: tensor.F32,
 		Limits: plan.Limits{Rows: most, Seqs: most, Outs: most, PageSize: pageSize, Pages: pages}})
@@ -75,6 +83,48 @@ func instance(t *testing.T, lib *circuit.Library, src []byte) *circuit.Instance 
 		t.Fatal(err)
 	}
 	return in
+}
+
+// stained is a device on which a test can spoil what sequences leave behind.
+type stained struct {
+	gpu.Device
+	buffers map[string]gpu.Buffer
+}
+
+func (d *stained) Alloc(name string, bytes int64) (gpu.Buffer, error) {
+	b, err := d.Device.Alloc(name, bytes)
+	d.buffers[name] = b
+	return b, err
+}
+
+// TestABatchBeginsWithoutStates: kernels that are timed alone leave anything in them, NaN too.
+func TestABatchBeginsWithoutStates(t *testing.T) {
+	on, err := cpu.Open(cpu.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { on.Close() })
+	for _, family := range []string{"qwen3_next", "nemotron_h", "kimi_linear"} {
+		dev := &stained{on, map[string]gpu.Buffer{}}
+		s := subjectOn(t, family, dev)
+		spoilt := 0
+		for _, st := range s.Model.Plan(1).States {
+			if st.Kind == plan.Paged {
+				continue
+			}
+			b := dev.buffers[st.Name]
+			if err := b.Write(0, bytes.Repeat([]byte{0xff}, int(b.Size()))); err != nil {
+				t.Fatal(err)
+			}
+			spoilt++
+		}
+		if spoilt == 0 {
+			t.Errorf("%s has no states", family)
+		}
+		if _, err := s.Decode(t.Context(), 2, behind, steps); err != nil {
+			t.Errorf("%s: %v", family, err)
+		}
+	}
 }
 
 // TestModelsAreThere: every configuration that the package carries is one that circuits know.

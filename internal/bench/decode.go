@@ -234,7 +234,8 @@ type run struct {
 	errs    []error
 }
 
-// newRun begins batch sequences of one row each, whose context tokens are in their pages.
+// newRun begins batch sequences of one row each, whose context tokens are in their pages. Their states are fresh in the first step: what
+// is there comes from kernels that were timed alone, on any numbers.
 func newRun(l exec.Limits, p *seq.Sampling, batch, context int) *run {
 	if p == nil {
 		greedy := seq.Greedy()
@@ -245,7 +246,7 @@ func newRun(l exec.Limits, p *seq.Sampling, batch, context int) *run {
 	for i := range batch {
 		r.seqs[i].Reset(p, []int32{int32(i + 1)})
 		s.Tokens, s.Positions, s.RowSeq = append(s.Tokens, int32(i+1)), append(s.Positions, int32(context)), append(s.RowSeq, int32(i))
-		s.CuRows, s.StateSlot, s.Fresh, s.OutRows = append(s.CuRows, int32(i+1)), append(s.StateSlot, int32(i)), append(s.Fresh, 0), append(s.OutRows, int32(i))
+		s.CuRows, s.StateSlot, s.Fresh, s.OutRows = append(s.CuRows, int32(i+1)), append(s.StateSlot, int32(i)), append(s.Fresh, 1), append(s.OutRows, int32(i))
 		pages := make([]int32, l.Pages)
 		for j := range pages {
 			pages[j] = int32(i*int(l.Pages) + j)
@@ -285,8 +286,9 @@ func (r *run) sample(logits [][]float32) error {
 	return nil
 }
 
-// advance moves every sequence on by a token.
+// advance moves every sequence on by a token, from the state that a step left.
 func (r *run) advance() {
+	clear(r.step.Fresh)
 	for i := range r.step.Positions {
 		r.step.Positions[i]++
 	}

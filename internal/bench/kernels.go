@@ -48,6 +48,7 @@ func (s *Subject) Kernels(ctx context.Context, batch, context int) ([]*KernelTim
 		if _, err := s.Model.Run(r.step); err != nil {
 			return nil, err
 		}
+		clear(r.step.Fresh)
 	}
 	probe, err := s.Model.Probe(r.step)
 	if err != nil {
