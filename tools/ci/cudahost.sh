@@ -11,8 +11,8 @@ mkdir -p "$work"
 work=$(cd "$work" && pwd)
 bash "$root/tools/cudahost/build.sh" "$include" "$work" hopper
 library=$work/libcuda_host.so modules=$work/bin/hopper
-(cd "$root" && go test ./internal/gpu/cuda ./internal/exec ./internal/engine -args -cuda-library "$library" -modules "$modules")
-(cd "$root" && go test ./internal/cli -run TestFusedPlansOnTheDevice -args -cuda-library "$library" -modules "$modules")
+(cd "$root" && go test -timeout 30m ./internal/gpu/cuda ./internal/exec ./internal/engine -args -cuda-library "$library" -modules "$modules")
+(cd "$root" && go test -timeout 30m ./internal/cli -run TestFusedPlansOnTheDevice -args -cuda-library "$library" -modules "$modules")
 for archive in "$root"/testdata/tiny/*.tar.gz "$root"/testdata/tiny/quantised/*.tar.gz; do
   name=$(basename "$archive" .tar.gz)
   rm -rf "$work/model"
