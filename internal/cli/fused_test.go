@@ -43,6 +43,8 @@ var fusedPlans = []struct {
 	{"gpt-oss", 40, false},
 	{"gemma3", 8, false},
 	{"gemma4-moe", 8, false},
+	{"gemma4-moe", 40, false},
+	{"gemma4-moe", 300, true},
 	{"gpt-oss", 300, true},
 	{"gpt-oss", 1700, true}, // keys of a row in parts, with sinks
 }
