@@ -22,9 +22,33 @@ type group struct {
 }
 
 // binding is what a pattern's variables stand for in the instance.
-type binding struct {
-	edges                   map[string]int
-	weights, consts, states map[string]int // weights: -1 absent
+type binding struct{ edges, weights, consts, states variables } // weights: -1 absent
+
+// variables are those of one kind: so few that looking for one is faster than a map, and a copy of the slice is a state to come back to.
+type variables []variable
+
+type variable struct {
+	name string
+	is   int
+}
+
+// get is what a variable stands for; 0 and false for one that is not bound.
+func (l variables) get(name string) (int, bool) {
+	for i := range l {
+		if l[i].name == name {
+			return l[i].is, true
+		}
+	}
+	return 0, false
+}
+
+// bind says that a variable stands for x; false if it stands for something else.
+func (l *variables) bind(name string, x int) bool {
+	if old, ok := l.get(name); ok {
+		return old == x
+	}
+	*l = append(*l, variable{name, x})
+	return true
 }
 
 // fuser covers an instance with groups.
@@ -148,11 +172,11 @@ func (f *fuser) overwritten(i int) []int {
 
 // try matches a pattern whose first line is node i and makes a group of it.
 func (f *fuser) try(r *Rule, pattern []patternNode, i int) {
-	if f.in.Nodes[i].Op != pattern[0].op {
+	if f.in.Nodes[i].Op != pattern[0].op || f.groupOf[i] >= 0 {
 		return
 	}
 	m := &match{f: f, rule: r, pattern: pattern}
-	if !m.extend(0, []int{i}, newBinding()) {
+	if !m.extend(0, []int{i}, binding{}) {
 		return
 	}
 	g := &group{rule: r, nodes: m.nodes, vars: m.vars, order: slices.Max(m.nodes)}
@@ -160,14 +184,6 @@ func (f *fuser) try(r *Rule, pattern []patternNode, i int) {
 		f.groupOf[n] = len(f.groups)
 	}
 	f.groups = append(f.groups, g)
-}
-
-func newBinding() binding {
-	return binding{edges: map[string]int{}, weights: map[string]int{}, consts: map[string]int{}, states: map[string]int{}}
-}
-
-func (b binding) clone() binding {
-	return binding{maps.Clone(b.edges), maps.Clone(b.weights), maps.Clone(b.consts), maps.Clone(b.states)}
 }
 
 // match searches an assignment of pattern lines to nodes.
@@ -188,8 +204,8 @@ func (m *match) extend(k int, candidates []int, vars binding) bool {
 		if m.rule.Repeat != nil && k > 0 && c < m.nodes[k-1] {
 			continue // copies in execution order, so that each set is tried once
 		}
-		v := vars.clone()
-		if !m.assign(k, c, v) {
+		v := vars
+		if !m.assign(k, c, &v) {
 			continue
 		}
 		m.nodes = append(m.nodes, c)
@@ -209,17 +225,17 @@ func (m *match) extend(k int, candidates []int, vars binding) bool {
 // candidates are nodes that touch an edge or state that line k shares with earlier ones, by what leaves the fewest.
 func (m *match) candidates(k int, vars binding) []int {
 	for _, v := range m.pattern[k].out {
-		if e, ok := vars.edges[v]; ok {
+		if e, ok := vars.edges.get(v); ok {
 			return []int{m.f.writer[e]}
 		}
 	}
 	for _, v := range m.pattern[k].states {
-		if s, ok := vars.states[v]; ok {
+		if s, ok := vars.states.get(v); ok {
 			return m.f.touch[s]
 		}
 	}
 	for _, v := range m.pattern[k].in {
-		if e, ok := vars.edges[v]; ok {
+		if e, ok := vars.edges.get(v); ok {
 			return m.f.readers[e]
 		}
 	}
@@ -227,22 +243,15 @@ func (m *match) candidates(k int, vars binding) []int {
 }
 
 // assign binds the variables of line k to the arrays of node c, whose op it is; false if they contradict.
-func (m *match) assign(k, c int, vars binding) bool {
+func (m *match) assign(k, c int, vars *binding) bool {
 	p, n := &m.pattern[k], m.f.in.Nodes[c]
-	bind := func(set map[string]int, name string, v int) bool {
-		if old, ok := set[name]; ok {
-			return old == v
-		}
-		set[name] = v
-		return true
-	}
 	for i, v := range p.in {
-		if !bind(vars.edges, v, n.In[i]) {
+		if !vars.edges.bind(v, n.In[i]) {
 			return false
 		}
 	}
 	for i, v := range p.out {
-		if !bind(vars.edges, v, n.Out[i]) {
+		if !vars.edges.bind(v, n.Out[i]) {
 			return false
 		}
 	}
@@ -254,17 +263,22 @@ func (m *match) assign(k, c int, vars binding) bool {
 			}
 			continue
 		}
-		if arg := m.rule.kernel.Arg(v); w < 0 && !arg.Optional || !bind(vars.weights, v, w) {
+		arg := m.rule.kernel.Arg(v)
+		if w < 0 && !arg.Optional || !vars.weights.bind(v, w) {
+			return false
+		}
+		if w >= 0 && !slices.Contains(arg.DTypes, m.f.found[w].dtype) {
+			m.refuse(k, c, &wrongType{m.rule.kernel, arg, m.f.in.Weights[w].Name, m.f.found[w].dtype})
 			return false
 		}
 	}
 	for i, v := range p.consts {
-		if !bind(vars.consts, v, n.Consts[i]) {
+		if !vars.consts.bind(v, n.Consts[i]) {
 			return false
 		}
 	}
 	for i, v := range p.states {
-		if !bind(vars.states, v, n.States[i]) {
+		if !vars.states.bind(v, n.States[i]) {
 			return false
 		}
 	}
@@ -295,17 +309,37 @@ func (m *match) closed(vars binding) bool {
 		return false
 	}
 	if err := m.takes(vars); err != nil {
-		m.f.refused[m.nodes[0]] = err
+		m.refuse(len(m.nodes), 0, err)
 		return false
 	}
 	return true
+}
+
+// refuse notes why the kernel takes not what line k would have been, node c, of the pattern.
+func (m *match) refuse(k, c int, err error) {
+	if k > 0 {
+		c = m.nodes[0]
+	}
+	m.f.refused[c] = err
+}
+
+// wrongType is that a kernel does not take an array's elements. Most of them nobody reads: another rule takes the node.
+type wrongType struct {
+	kernel *kernel.Kernel
+	arg    *kernel.Arg
+	array  string
+	dtype  tensor.DType
+}
+
+func (e *wrongType) Error() string {
+	return fmt.Sprintf("kernel %s: argument %s is %s of type %v; the kernel takes %v", e.kernel.Name, e.arg.Name, e.array, e.dtype, e.arg.DTypes)
 }
 
 // takes says whether the kernel lists the element types of the arrays and its conditions hold.
 func (m *match) takes(vars binding) error {
 	k := m.rule.kernel
 	g := &group{rule: m.rule, nodes: m.nodes, vars: vars}
-	types := map[string]tensor.DType{}
+	types := make([]tensor.DType, len(k.Args)) // None: absent
 	for i := range k.Args {
 		a := &k.Args[i]
 		x, ok := g.array(m.f.in, m.f.o, m.f.found, a)
@@ -313,14 +347,18 @@ func (m *match) takes(vars binding) error {
 			continue
 		}
 		if !slices.Contains(a.DTypes, x.dtype) {
-			return fmt.Errorf("kernel %s: argument %s is %s of type %v; the kernel takes %v", k.Name, a.Name, x.name, x.dtype, a.DTypes)
+			return &wrongType{k, a, x.name, x.dtype}
 		}
-		types[a.Name] = x.dtype
+		types[i] = x.dtype
 	}
-	for _, a := range k.Args {
-		d, ok := types[a.Name]
-		if like, both := types[a.Like]; ok && both && d != like {
-			return fmt.Errorf("kernel %s: argument %s is of type %v, %s of %v", k.Name, a.Name, d, a.Like, like)
+	for i := range k.Args {
+		a := &k.Args[i]
+		if a.Like == "" || types[i] == tensor.None {
+			continue
+		}
+		j := slices.IndexFunc(k.Args, func(x kernel.Arg) bool { return x.Name == a.Like })
+		if j >= 0 && types[j] != tensor.None && types[i] != types[j] {
+			return fmt.Errorf("kernel %s: argument %s is of type %v, %s of %v", k.Name, a.Name, types[i], a.Like, types[j])
 		}
 	}
 	env, err := g.env(m.f.in, m.f.o, m.f.found)
@@ -351,22 +389,23 @@ type boundArray struct {
 func (g *group) array(in *Instance, o Options, found []stored, a *kernel.Arg) (x boundArray, ok bool) {
 	switch a.Kind {
 	case kernel.WeightArg:
-		w, ok := g.vars.weights[a.Name]
+		w, ok := g.vars.weights.get(a.Name)
 		if !ok || w < 0 {
 			return x, false
 		}
 		return boundArray{in.Weights[w].Name, found[w].dtype, toPlanAxes(in.Weights[w].Axes, o.Limits)}, true
 	case kernel.StateArg:
-		s := &in.States[g.vars.states[a.Name]]
+		k, _ := g.vars.states.get(a.Name)
+		s := &in.States[k]
 		if x = (boundArray{s.Name, s.DType, s.Axes}); x.dtype == kvDType {
 			x.dtype = o.KV
 		}
 		return x, true
 	case kernel.BufferArg:
-		e, ok := g.vars.edges[a.Name]
+		e, ok := g.vars.edges.get(a.Name)
 		for v, b := range g.rule.Bind { // an argument that only takes an output
 			if !ok && b == a.Name {
-				e, ok = g.vars.edges[v]
+				e, ok = g.vars.edges.get(v)
 			}
 		}
 		if !ok {
@@ -379,10 +418,10 @@ func (g *group) array(in *Instance, o Options, found []stored, a *kernel.Arg) (x
 
 // env binds the names of the kernel's shapes.
 func (g *group) env(in *Instance, o Options, found []stored) (*kernel.Env, error) {
-	env := kernel.NewEnv(map[string]int64{"page_size": o.Limits.PageSize, "pages": o.Limits.Pages})
-	for name, size := range map[string]int64{plan.Rows: o.Limits.Rows, plan.Seqs: o.Limits.Seqs, plan.Outs: o.Limits.Outs} {
-		env.Sizes[name], env.Names[name] = size, name
-	}
+	env, l := kernel.NewEnv(nil), &o.Limits
+	env.Sizes["page_size"], env.Sizes["pages"] = l.PageSize, l.Pages
+	env.Sizes[plan.Rows], env.Sizes[plan.Seqs], env.Sizes[plan.Outs] = l.Rows, l.Seqs, l.Outs
+	env.Names[plan.Rows], env.Names[plan.Seqs], env.Names[plan.Outs] = plan.Rows, plan.Seqs, plan.Outs
 	attrs, _ := launchAttrs(g.rule, in, g.nodes)
 	for _, a := range attrs {
 		if a.Kind == plan.IntAttr {
@@ -394,7 +433,7 @@ func (g *group) env(in *Instance, o Options, found []stored) (*kernel.Env, error
 		a := &g.rule.kernel.Args[i]
 		if x, ok := g.array(in, o, found, a); ok {
 			arrays = append(arrays, kernel.Array{Arg: a, Axes: fromPlanAxes(x.axes)})
-		} else if c, ok := g.vars.consts[a.Name]; ok {
+		} else if c, ok := g.vars.consts.get(a.Name); ok {
 			arrays = append(arrays, kernel.Array{Arg: a, Axes: []kernel.Axis{{Name: in.Consts[c].Name, Size: int64(len(in.Consts[c].Values))}}})
 		}
 	}

@@ -138,13 +138,13 @@ func (w *lowering) buffers() error {
 		inside[e] = true
 	}
 	for i, g := range w.groups {
-		for v, e := range g.vars.edges {
-			if a := g.arg(v); a != nil {
-				inside[e] = false
-				if !g.reads(v) {
-					uses[e].first = i
+		for _, v := range g.vars.edges {
+			if a := g.arg(v.name); a != nil {
+				inside[v.is] = false
+				if !g.reads(v.name) {
+					uses[v.is].first = i
 				}
-				uses[e].last = max(uses[e].last, i)
+				uses[v.is].last = max(uses[v.is].last, i)
 			}
 		}
 	}
@@ -242,7 +242,7 @@ func (w *lowering) inPlace(g *group, a *kernel.Arg, i int, uses []edgeUse) (int,
 	if a.Access == "inout" {
 		input = a.Name
 	}
-	e, ok := g.vars.edges[input]
+	e, ok := g.vars.edges.get(input)
 	if input == "" || !ok {
 		return -1, nil
 	}
@@ -254,8 +254,8 @@ func (w *lowering) inPlace(g *group, a *kernel.Arg, i int, uses []edgeUse) (int,
 	}
 	out, _ := g.output(a.Name)
 	readers := 0
-	for v, x := range g.vars.edges {
-		if x == e && g.reads(v) {
+	for _, v := range g.vars.edges {
+		if v.is == e && g.reads(v.name) {
 			readers++
 		}
 	}
@@ -295,7 +295,8 @@ func (g *group) output(arg string) (int, bool) {
 			b, bound := g.rule.Bind[v]
 			if bound && b == arg || !bound && v == arg {
 				if a := g.rule.kernel.Arg(arg); a.Access != "in" {
-					return g.vars.edges[v], true
+					e, _ := g.vars.edges.get(v)
+					return e, true
 				}
 			}
 		}
@@ -339,7 +340,7 @@ func (w *lowering) launch(i int) error {
 		case kernel.StepArg:
 			arg.Kind, arg.Step = plan.ArgStep, a.Name
 		case kernel.WeightArg:
-			k, ok := g.vars.weights[a.Name]
+			k, ok := g.vars.weights.get(a.Name)
 			if there = ok && k >= 0; there {
 				arg.Kind, arg.Index = plan.ArgWeight, w.weight(k, a.Layout)
 			}
@@ -348,11 +349,13 @@ func (w *lowering) launch(i int) error {
 			arg.Kind, arg.Access = plan.ArgBuffer, plan.Out
 			arg.Index = slices.IndexFunc(w.p.Buffers, func(b plan.Buffer) bool { return b.Name == name })
 		case kernel.ConstArg:
-			arg.Kind, arg.Index = plan.ArgConst, w.constant(g.vars.consts[a.Name])
+			k, _ := g.vars.consts.get(a.Name)
+			arg.Kind, arg.Index = plan.ArgConst, w.constant(k)
 		case kernel.StateArg:
-			arg.Kind, arg.Index, arg.Access = plan.ArgState, w.state(g.vars.states[a.Name]), access(a.Access)
+			k, _ := g.vars.states.get(a.Name)
+			arg.Kind, arg.Index, arg.Access = plan.ArgState, w.state(k), access(a.Access)
 		default:
-			e, ok := g.vars.edges[a.Name]
+			e, ok := g.vars.edges.get(a.Name)
 			if a.Access != "in" {
 				e, ok = g.output(a.Name)
 			}
@@ -374,7 +377,7 @@ func (w *lowering) launch(i int) error {
 
 // wire names the edges of a buffer argument.
 func (w *lowering) wire(g *group, a *kernel.Arg) (x Wire) {
-	if e, ok := g.vars.edges[a.Name]; ok && a.Access != "out" {
+	if e, ok := g.vars.edges.get(a.Name); ok && a.Access != "out" {
 		x.In = w.in.Edges[e].Name
 	}
 	if e, ok := g.output(a.Name); ok && a.Access != "in" {
