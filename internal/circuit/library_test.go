@@ -198,15 +198,24 @@ func TestSigmaIsWellFormed(t *testing.T) {
 	}
 }
 
-// TestRulesHaveConditions: a rule serves the row buckets and settings that it names, and a nearer class overrides it.
+// TestARuleHasItsNameAlone: in all files of a class.
+func TestARuleHasItsNameAlone(t *testing.T) {
+	files := tree(t)
+	files["cpu/common/linear/FUSIONS.toml"] = &fstest.MapFile{Data: []byte("[[rule]]\nname = \"linear_add\"\n")}
+	if _, err := LoadLibrary(files); err == nil || err.Error() != `cpu/common/linear/FUSIONS.toml:1:3: rule "linear_add" has no name of its own` {
+		t.Error(err)
+	}
+}
+
+// TestRulesHaveConditions: a rule serves the row buckets and settings that it names, and a nearer class overrides it, also from a file of a folder.
 func TestRulesHaveConditions(t *testing.T) {
 	const fusions = "cpu/common/FUSIONS.toml"
 	files := tree(t)
 	src := string(files[fusions].Data)
 	files[fusions] = &fstest.MapFile{Data: []byte(strings.Replace(src, "name = \"linear_add\"\n", "name = \"linear_add\"\nrows = { min = 2, max = 8 }\n", 1))}
 	files["leaf/HARDWARE.toml"] = &fstest.MapFile{Data: []byte("[hardware]\nclass = \"leaf\"\nvendor = \"any\"\ninherits = \"cpu\"\n")}
-	files["leaf/common/FUSIONS.toml"] = &fstest.MapFile{Data: []byte("[[rule]]\nname = \"linear_glu\"\nkernel = \"linear_glu\"\npriority = 60\n" +
-		"numerics = \"differs\"\nlever = \"glu\"\nsettings = { glu = \"fast\" }\nmatch = [\"g = linear(x, w=wg, bias=-)\", \"u = linear(x, w=wu, bias=-)\", \"y = glu(g, u)\"]\n")}
+	files["leaf/common/linear/FUSIONS.toml"] = &fstest.MapFile{Data: []byte("[defaults]\nnumerics = \"differs\"\nlever = \"glu\"\nsettings = { glu = \"fast\" }\n" +
+		"[[rule]]\nname = \"linear_glu\"\nkernel = \"linear_glu\"\npriority = 60\nmatch = [\"g = linear(x, w=wg, bias=-)\", \"u = linear(x, w=wu, bias=-)\", \"y = glu(g, u)\"]\n")}
 	l, err := LoadLibrary(files)
 	if err != nil {
 		t.Fatal(err)

@@ -69,34 +69,51 @@ type patternNode struct {
 	attrs   map[string]string // what the line says of attributes
 }
 
+// rulesFile is a FUSIONS.toml.
+type rulesFile struct {
+	// Defaults are what its rules say where they say nothing.
+	Defaults struct {
+		Numerics plan.Numerics     `toml:"numerics"`
+		Lever    string            `toml:"lever"`
+		Settings map[string]string `toml:"settings"`
+	} `toml:"defaults"`
+	Rules []*Rule `toml:"rule"`
+}
+
+// complete gives a rule the file's defaults.
+func (f *rulesFile) complete(r *Rule) {
+	if r.Numerics == "" {
+		r.Numerics, r.Lever = f.Defaults.Numerics, cmp.Or(r.Lever, f.Defaults.Lever)
+	}
+	if r.Settings == nil {
+		r.Settings = f.Defaults.Settings
+	}
+}
+
 // loadRules reads a class's rules, its own before its ancestors'; a name that is there already is overridden.
 func loadRules(fsys fs.FS, class *kernel.Class) ([]*Rule, error) {
 	var rules []*Rule
-	seen := map[string]bool{}
+	seen := map[string]string{} // class that has a rule of that name
 	for _, name := range class.Fusions {
-		var doc struct {
-			Rules []*Rule `toml:"rule"`
-		}
+		var doc rulesFile
 		f, err := kernel.ReadTOML(fsys, name, &doc)
 		if err != nil {
 			return nil, err
 		}
-		own := map[string]bool{}
+		owner, _, _ := strings.Cut(name, "/")
 		for i, r := range doc.Rules {
-			if own[r.Name] || r.Name == "" {
+			if r.Name == "" || seen[r.Name] == owner {
 				return nil, f.Errorf("rule."+itoa(i), "rule %q has no name of its own", r.Name)
 			}
-			own[r.Name] = true
-			if seen[r.Name] {
+			if seen[r.Name] != "" {
 				continue
 			}
+			seen[r.Name] = owner
+			doc.complete(r)
 			if key, err := r.compile(class); err != nil {
 				return nil, f.Errorf("rule."+itoa(i)+key, "rule %s: %s", r.Name, err)
 			}
 			rules = append(rules, r)
-		}
-		for n := range own {
-			seen[n] = true
 		}
 	}
 	slices.SortStableFunc(rules, func(a, b *Rule) int {

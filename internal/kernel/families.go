@@ -22,6 +22,9 @@ type familiesFile struct {
 	only string // the family that the file is named after; "" for any
 }
 
+// fusionsFile has rules by which ops become kernels; package circuit reads it.
+const fusionsFile = "FUSIONS.toml"
+
 // readFamilies reads a class's families: dir/KERNEL_FAMILIES.toml, then dir/<folder>/<family>.toml, all with the first one's
 // formats. Families are known before any kernel is read.
 func (c *Class) readFamilies(fsys fs.FS, dir string) error {
@@ -36,6 +39,9 @@ func (c *Class) readFamilies(fsys fs.FS, dir string) error {
 	var formats map[string][]string
 	own := map[string]bool{}
 	for _, name := range names {
+		if path.Base(name) == fusionsFile {
+			continue
+		}
 		doc := &familiesFile{}
 		if doc.file, err = ReadTOML(fsys, name, doc); err != nil {
 			return err

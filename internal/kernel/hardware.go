@@ -40,7 +40,7 @@ type Class struct {
 	Defaults Defaults
 	Families map[string]*Family
 	Kernels  map[string]*Kernel
-	// Fusions are the class's FUSIONS.toml and its ancestors', nearest first; circuit reads them.
+	// Fusions are the class's rules, FUSIONS.toml and <folder>/FUSIONS.toml, then its ancestors'; circuit reads them.
 	Fusions []string
 
 	layers   []*Layer           // common/ of each class of the chain
@@ -149,9 +149,15 @@ func (t *Tree) class(fsys fs.FS, raw map[string]*hardwareFile, name string, belo
 	if err := c.readFamilies(fsys, name+"/common"); err != nil {
 		return nil, err
 	}
-	if f := name + "/common/FUSIONS.toml"; exists(fsys, f) {
-		c.Fusions = append([]string{f}, c.Fusions...)
+	var own []string
+	for _, pattern := range []string{"/common/" + fusionsFile, "/common/*/" + fusionsFile} {
+		names, err := fs.Glob(fsys, name+pattern)
+		if err != nil {
+			return nil, diag.Errorf(diag.IO, "kernel tree: %w", err)
+		}
+		own = append(own, names...)
 	}
+	c.Fusions = append(own, c.Fusions...)
 	c.Kernels = c.kernels(c.layers)
 	t.Classes[name] = c
 	if len(c.Kernels) == 0 {
