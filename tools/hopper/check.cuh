@@ -6,23 +6,6 @@
 
 namespace check {
 
-using rig::Error;
-using rig::weight;
-
-inline std::vector<float> ones_about(size_t n, uint32_t seed, int plus_one) {  // norm weights
-  std::vector<float> v(n);
-  for (size_t i = 0; i < n; i++) v[i] = (plus_one ? 0.0f : 1.0f) + 0.25f * rig::normal(i, seed);
-  return v;
-}
-
-// normed is the norm of a row in float64.
-inline std::vector<double> normed(const float* x, int n, const std::vector<float>& w, int plus_one, double eps) {
-  double q = 0;
-  for (int i = 0; i < n; i++) q += double(x[i]) * x[i];
-  std::vector<double> y(n);
-  for (int i = 0; i < n; i++) y[i] = x[i] / std::sqrt(q / n + eps) * (plus_one + double(w[i]));
-  return y;
-}
 template <class X>
 double dot(const X* x, uint64_t at, int K, uint32_t seed, int e) {
   double s = 0;
@@ -30,52 +13,7 @@ double dot(const X* x, uint64_t at, int K, uint32_t seed, int e) {
   return s;
 }
 inline double silu(double x) { return x / (1 + std::exp(-x)); }
-inline double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
 inline int scale_of(int K) { return K > 8192 ? 6 : K > 1024 ? 5 : K > 256 ? 4 : 3; }
-
-// step_of makes a step block: rows of each sequence and its context before the step.
-struct Host {
-  std::vector<int> rows_of, context;
-  std::vector<int32_t> positions, row_seq, slots, cu, table, state_slot, fresh, out_rows;
-  int rows = 0, pages, pool_pages;
-  ops::Step device;
-};
-inline Host step_of(const std::vector<int>& rows_of, const std::vector<int>& context, bool fresh = false) {
-  Host h;
-  h.rows_of = rows_of, h.context = context;
-  const int seqs = rows_of.size();
-  int longest = 0, total = 0;
-  std::vector<int> need;
-  for (int s = 0; s < seqs; s++) {
-    need.push_back((context[s] + rows_of[s] + 15) / 16);
-    longest = std::max(longest, need[s]), total += need[s];
-  }
-  h.pages = longest + 1, h.pool_pages = total + 3;
-  h.table.assign(size_t(seqs) * h.pages, -1);
-  std::vector<int> order(total);
-  for (int i = 0; i < total; i++) order[i] = i + 2;
-  for (int i = total - 1; i > 0; i--) std::swap(order[i], order[rig::hash(i, 77) % (i + 1)]);
-  h.cu = {0};
-  int at = 0;
-  for (int s = 0; s < seqs; s++) {
-    for (int p = 0; p < need[s]; p++) h.table[size_t(s) * h.pages + p] = order[at++];
-    for (int r = 0; r < rows_of[s]; r++) {
-      const int pos = context[s] + r;
-      h.positions.push_back(pos), h.row_seq.push_back(s);
-      h.slots.push_back(h.table[size_t(s) * h.pages + pos / 16] * 16 + pos % 16);
-      h.out_rows.push_back(h.rows);
-      h.rows++;
-    }
-    h.cu.push_back(h.rows);
-    h.state_slot.push_back((s * 5 + 3) % 11);
-    h.fresh.push_back(fresh || (seqs > 2 && s == 1));
-  }
-  ops::rows = h.rows;
-  std::vector<int32_t> head = {h.rows, seqs, h.rows, 0, 0, 0, 0, 0};
-  h.device = {rig::upload(head),  rig::upload(h.positions),  rig::upload(h.row_seq), rig::upload(h.slots),   rig::upload(h.cu),
-              rig::upload(h.table), rig::upload(h.state_slot), rig::upload(h.fresh),   rig::upload(h.out_rows), h.pages};
-  return h;
-}
 
 // linears holds every entry of the linear family on one shape against the host.
 inline void linears(int R, int K, std::vector<int> N, bool biased) {
@@ -292,92 +230,6 @@ inline void moe(int R, int E, int I, int S, int H, int k) {
   rig::release();
 }
 
-// attention checks a ragged step; the pools are NaN but for the tokens before it.
-inline void attention(std::vector<int> rows_of, std::vector<int> context, const ops::Heads& hd, bool qk_norm, int window = 0) {
-  Host st = step_of(rows_of, context);
-  const int R = st.rows, D = hd.hd, T = hd.kv * D, group = hd.heads / hd.kv, wide = D * (1 + hd.gated);
-  const auto q = rig::normals(size_t(R) * hd.heads * wide, 1), k = rig::normals(size_t(R) * T, 2), v = rig::normals(size_t(R) * T, 3);
-  const auto qn = ones_about(D, 4, 1), kn = ones_about(D, 5, 1);
-  std::vector<float> angles(size_t(R) * hd.rot);
-  for (int r = 0; r < R; r++)
-    for (int i = 0; i < hd.rot / 2; i++) {
-      const double f = st.positions[r] * std::pow(10000.0, -2.0 * i / hd.rot);
-      angles[r * hd.rot + i] = std::cos(f), angles[r * hd.rot + hd.rot / 2 + i] = std::sin(f);
-    }
-  std::vector<uint16_t> kp(size_t(st.pool_pages) * 16 * T, 0xffff), vp = kp;
-  for (size_t s = 0; s < rows_of.size(); s++)
-    for (int p = 0; p < context[s]; p++) {
-      const size_t at = (size_t(st.table[s * st.pages + p / 16]) * 16 + p % 16) * T;
-      for (int i = 0; i < T; i++) kp[at + i] = rig::bits(weight(at + i, 6, -1)), vp[at + i] = rig::bits(weight(at + i, 7, 0));
-    }
-  uint16_t *dk = rig::upload(kp), *dv = rig::upload(vp);
-  float* y = rig::device<float>(size_t(R) * hd.heads * D);
-  ops::attention(st.device, R, hd, rig::upload(q), rig::upload(k), rig::upload(v), qk_norm ? rig::upload(qn) : nullptr,
-                 qk_norm ? rig::upload(kn) : nullptr, rig::upload(angles), dk, dv, y, 1e-6f, 1, window);
-  const auto got = rig::download(y, size_t(R) * hd.heads * D);
-  const auto kp2 = rig::download(dk, kp.size()), vp2 = rig::download(dv, vp.size());
-  rig::all_finite("attention", got);
-
-  auto prepared = [&](const float* x, const std::vector<float>& w, int r) {
-    std::vector<double> a(D), b;
-    if (qk_norm) a = normed(x, D, w, 1, 1e-6);
-    else
-      for (int i = 0; i < D; i++) a[i] = x[i];
-    b = a;
-    for (int i = 0; i < hd.rot / 2; i++) {
-      const double c = angles[r * hd.rot + i], s = angles[r * hd.rot + hd.rot / 2 + i], lo = a[i], hi = a[i + hd.rot / 2];
-      b[i] = lo * c - hi * s, b[i + hd.rot / 2] = hi * c + lo * s;
-    }
-    return b;
-  };
-  auto value = [&](uint16_t u) {
-    float f;
-    uint32_t w = uint32_t(u) << 16;
-    memcpy(&f, &w, 4);
-    return double(f);
-  };
-  Error ek, ey;
-  for (int r = 0; r < R; r++)
-    for (int h = 0; h < hd.kv; h++) {
-      const auto kk = prepared(&k[size_t(r) * T + h * D], kn, r);
-      for (int i = 0; i < D; i++) {
-        const size_t at = size_t(st.slots[r]) * T + h * D + i;
-        ek.add(value(kp2[at]), kk[i]);
-        ek.add(value(vp2[at]), v[size_t(r) * T + h * D + i]);
-      }
-    }
-  std::vector<Error> part(R * hd.heads);
-  rig::parallel(R * hd.heads, [&](int i) {
-    const int r = i / hd.heads, h = i % hd.heads, s = st.row_seq[r], pos = st.positions[r];
-    const auto qq = prepared(&q[(size_t(r) * hd.heads + h) * wide], qn, r);
-    std::vector<double> p(pos + 1), o(D, 0);
-    double top = -1e300, sum = 0;
-    const int from = window > 0 ? std::max(0, pos - window + 1) : 0;
-    auto at = [&](int j) { return (size_t(st.table[size_t(s) * st.pages + j / 16]) * 16 + j % 16) * T + h / group * D; };
-    for (int j = from; j <= pos; j++) {
-      double d = 0;
-      for (int c = 0; c < D; c++) d += qq[c] * value(kp2[at(j) + c]);
-      p[j] = d / std::sqrt(double(D)), top = std::max(top, p[j]);
-    }
-    for (int j = from; j <= pos; j++) {
-      const double f = std::exp(p[j] - top);
-      sum += f;
-      for (int c = 0; c < D; c++) o[c] += f * value(vp2[at(j) + c]);
-    }
-    for (int c = 0; c < D; c++) {
-      const double g = hd.gated ? sigmoid(q[(size_t(r) * hd.heads + h) * wide + D + c]) : 1;
-      part[i].add(got[(size_t(r) * hd.heads + h) * D + c], o[c] / sum * g);
-    }
-  });
-  for (auto& e : part) ey.diff += e.diff, ey.ref += e.ref, ey.worst = std::max(ey.worst, e.worst), ey.finite &= e.finite;
-  char name[160], list[96] = "";
-  for (size_t i = 0; i < rows_of.size() && strlen(list) < 80; i++) snprintf(list + strlen(list), 16, " %d+%d", context[i], rows_of[i]);
-  snprintf(name, sizeof name, "attention %d/%d x %d%s%s%s%s", hd.heads, hd.kv, D, hd.gated ? " gated" : "", window ? " window" : "", " :", list);
-  rig::verdict(name, ey, 5e-5);
-  rig::verdict("  appended (bf16)", ek, 3e-3);
-  rig::release();
-}
-
 inline void delta(std::vector<int> rows_of, const ops::Delta& d) {
   Host st = step_of(rows_of, std::vector<int>(rows_of.size(), 5));
   const int R = st.rows, C = d.channels(), V = d.values(), slots = 11;
@@ -497,20 +349,7 @@ inline void all() {
   for (int R : {1, 4, 8}) moe(R, 128, 768, 0, 2048, 8);
   for (int R : {1, 6}) moe(R, 256, 512, 512, 2048, 8);
   moe(3, 16, 96, 64, 128, 4);
-  const ops::Heads llama{32, 8, 128, 128, 0}, qwen{32, 4, 128, 128, 0}, gated{16, 2, 256, 64, 1}, small{6, 2, 64, 64, 0}, wide{24, 2, 64, 32, 0};
-  attention({1}, {128}, llama, false);
-  attention({1}, {0}, llama, false);
-  attention({1}, {1337}, qwen, true);
-  attention({1}, {4099}, gated, true);
-  attention({1}, {20000}, qwen, true);
-  attention({1, 1, 1, 1, 1, 1, 1, 1}, {3, 16, 511, 512, 1, 0, 2000, 90}, llama, false);
-  attention({1, 1, 1, 1, 1, 1, 1, 1}, {3, 16, 511, 512, 1, 0, 6000, 90}, gated, true);
-  attention({3, 1, 4}, {15, 40, 300}, llama, true);
-  attention({5, 3}, {1000, 29}, qwen, true);
-  attention({2, 2}, {77, 3}, small, true);
-  attention({1, 2}, {700, 31}, wide, false);
-  attention({1, 1}, {700, 31}, llama, false, 100);
-  attention({2, 1}, {4000, 5}, qwen, true, 256);
+  attentions();
   delta({1}, {16, 32, 128, 128});
   delta({1, 1, 1, 1, 1, 1, 1, 1}, {16, 32, 128, 128});
   delta({3, 1, 4}, {2, 6, 64, 96});

@@ -25,10 +25,6 @@ namespace k_experts {
 namespace k_layer {
 #include "../../kernels/hopper/common/experts/layer.cu"
 }  // namespace k_layer
-namespace k_attention {
-#include "../../kernels/hopper/common/attention/decode.cu"
-#undef ENTRY
-}  // namespace k_attention
 namespace k_router {
 #include "../../kernels/hopper/common/router/rows.cu"
 }  // namespace k_router

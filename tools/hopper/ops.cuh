@@ -2,13 +2,12 @@
 // Launches of the kernels as their manifests have them.
 #pragma once
 
+#include "attention.cuh"
 #include "variants.cuh"
 
 namespace ops {
 
 using variants::Choice;
-
-inline int rows = 1;  // of the step: what a manifest knows as the row bucket
 
 inline rig::Config cut(const variants::Set& s, const Choice& c, int units, int K, bool norm) {
   return {variants::grid(c, units), s.threads, variants::x_bytes(rows, K, norm)};
@@ -54,27 +53,6 @@ inline void norm_linear_n(const int32_t* head, const float* x, const float* norm
   rig::launch(v.norm_n, cut(v, c, (s.rows() + 7) / 8, K, true), head, x, norm, s.w[0], s.w[1], s.w[2], s.w[3], s.bias[0], s.bias[1],
               s.bias[2], s.bias[3], s.y[0], s.y[1], s.y[2], s.y[3], s.n[0], s.n[1], s.n[2], s.n[3], K, eps, plus_one);
 }
-
-// meet and scratch are what a plan would give: counters, zero at first, and memory of a launch.
-inline uint32_t* meet() {
-  static uint32_t* p = nullptr;
-  if (!p) {
-    OK(cudaMalloc(&p, 8192 * 4));
-    OK(cudaMemset(p, 0, 8192 * 4));
-  }
-  return p;
-}
-inline float* scratch() {
-  static float* p = nullptr;
-  if (!p) OK(cudaMalloc(&p, 16 << 20));
-  return p;
-}
-
-// Step is the step block on the device.
-struct Step {
-  int32_t *head, *positions, *row_seq, *slots, *cu_rows, *block_table, *state_slot, *fresh, *out_rows;
-  int pages;  // stride of block_table
-};
 
 inline void norm_linear_conv(const Step& st, const float* x, const float* norm, const Stack& s, const float* conv, float* state, int K,
                              float eps, int plus_one) {
@@ -141,21 +119,6 @@ inline void experts_layer(const int32_t* head, float* x, const Moe& m, float* h,
   rig::launch(c.kernel[rows == 1 ? 0 : rows <= 4 ? 1 : 2],
               rig::Config{dim3(rig::sms), k_layer::kThreads, size_t(8) * (4096 * c.pieces + region)}, head, x, m.norm, m.gate, m.scale,
               m.gate_up, m.down, m.sgate, m.sup, m.sdown, h, meet(), m.E, m.I, m.S, m.H, m.k, region, eps, plus_one, 1, 0.0f, 1.0f);
-}
-
-struct Heads {
-  int heads, kv, hd, rot, gated;
-};
-inline void attention(const Step& st, int rows, const Heads& h, const float* q, const float* k, const float* v, const float* qn,
-                      const float* kn, const float* angles, uint16_t* kp, uint16_t* vp, float* y, float eps, int plus_one, int window = 0) {
-  auto go = [&](auto kernel, size_t shared) {
-    rig::launch(kernel, rig::Config{dim3(rig::sms), 256, shared}, st.head, st.positions, st.row_seq, st.cu_rows, st.block_table, st.slots, q, k, v, qn, kn, nullptr,
-                angles, kp, vp, y, rows, rows, h.heads, h.kv, h.rot, 16, st.pages, h.gated, window, plus_one, eps, float(1 / std::sqrt(double(h.hd))), 0.0f,
-                scratch(), reinterpret_cast<float2*>(scratch() + size_t(rows) * k_attention::kMost * 8 * h.hd), meet());
-  };
-  if (h.hd == 64) go(k_attention::attention_step_bf16_64_half, sizeof(k_attention::Shared<64, 8, 4>));
-  if (h.hd == 128) go(k_attention::attention_step_bf16_128_half, sizeof(k_attention::Shared<128, 8, 3>));
-  if (h.hd == 256) go(k_attention::attention_step_bf16_256_half, sizeof(k_attention::Shared<256, 8, 2>));
 }
 
 struct Delta {

@@ -16,6 +16,15 @@ __device__ __forceinline__ void cluster_arrive() {
   if (C > 1) asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
 #endif
 }
+// cluster_arrive_relaxed tells nothing of what the thread wrote: what it has read of others it has, that is all.
+template <int C>
+__device__ __forceinline__ void cluster_arrive_relaxed() {
+#ifdef METRALE_HOST
+  if (C > 1) cudahost::cudahost_cluster_arrive();
+#else
+  if (C > 1) asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+#endif
+}
 template <int C>
 __device__ __forceinline__ void cluster_wait() {
 #ifdef METRALE_HOST
@@ -73,6 +82,23 @@ __device__ __forceinline__ void cluster_pushed(uint64_t* full) {
   else
     __syncthreads();
 #endif
+}
+
+// cluster_load reads what block rank of the cluster has where this one has p, in dynamic shared memory.
+template <int C>
+__device__ __forceinline__ float4 cluster_load(const float4* p, int rank) {
+#ifdef METRALE_HOST
+  if (C > 1) p = static_cast<const float4*>(cudahost::cudahost_cluster_place(p, rank));
+#else
+  if (C > 1) {
+    uint32_t at;
+    float4 v;
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(at) : "r"(shared_address(p)), "r"(rank));
+    asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "r"(at) : "memory");
+    return v;
+  }
+#endif
+  return *p;
 }
 
 }  // namespace ptx

@@ -3,36 +3,42 @@
 // output gate, in one launch. Pools are bf16 [pages, page_size, kv_heads, head_dim]; page_size a multiple of 16.
 //
 // A tile is up to 8 columns: the query heads of one KV head, of one or more consecutive rows of a sequence. Keys are the m of
-// mma.m16n8k16, columns its n, so 16-byte loads of keys as they lie in the pool are fragments (mma/bf16.cuh):
+// mma.m16n8k16, columns its n; rows of the pool are brought to shared memory as they lie and read as matrices (mma/matrices.cuh):
 //
 //	scores   S [16 keys, 8]  =  K [16 keys, dims]  Qᵀ [dims, 8]
-//	values   O [dims, 8]    +=  Vᵀ [dims, 16 keys]  P [16 keys, 8]      dims permuted: lane g holds dims 8g … 8g+7 of 64
+//	values   O [dims, 8]    +=  Vᵀ [dims, 16 keys]  P [16 keys, 8]
 //
-// q and P are sums of two bf16, so only K and V are rounded. Keys go by blocks of 16. An item is a part of a tile's blocks, all of
-// them where they are few; how a tile is parted depends on its own keys and the grid alone. Blocks of threads take items in turn:
+// q and P are sums of two bf16, so only K and V are rounded. Keys go by blocks of 16, counted from position 0. An item is a part of a
+// tile's blocks, all of them where they are few; else parts are as many as whole clusters have blocks of threads. How a tile is parted
+// depends on its own keys, the grid, and whether a step of the plan may have more than 4 rows. Blocks of threads take items in turn,
+// those of a cluster parts of the same tile first:
 //
-//	item       k₀ k₁ k₂ k₃ …  k₀ to warp 0, k₁ to warp 1, …; a warp has an online softmax, warps meet behind the item
-//	a warp     K(k₀) V(k₀) K(k₈) V(k₈) …  on to its blocks of the next item: up to U of these are on their way, each lane's 16-byte
-//	           pieces to a place in shared memory that it alone reads, so no barrier stands between memory and the tensor cores
+//	item       k₀ k₁ k₂ k₃ …  k₀ to warp 0, k₁ to warp 1, …; a warp has an online softmax
+//	a warp     K(k₀) V(k₀) K(k₈) V(k₈) …  on to its blocks of the next item: P pairs are on their way, to shared memory of its own
 //
-// Items of one tile meet in global memory, where whoever comes last adds them in order.
+// Behind an item the warps meet, then the blocks of the cluster, in each other's shared memory, each for a slice of the sums; slices of
+// several clusters meet in global memory, where whoever comes last adds them in order.
 //
-// Keys of this step are a block of their own, the last, made in shared memory from k and v; the pool is read before the
-// predecessor launch is waited for, since it then holds all keys before the step.
+// The pool is read before the predecessor launch is waited for, since it then holds all keys before the step. Keys of this step replace
+// what the pool has at their places once they are made from k and v.
 //
-// Grid: one block a multiprocessor.
+// Grid: one block a multiprocessor, in clusters.
 
 #include "../../../include/epilogue/act.cuh"
 #include "../../../include/mma/bf16.cuh"
+#include "../../../include/mma/matrices.cuh"
+#include "../../../include/ptx/cluster.cuh"
 #include "../../../include/ptx/sm90.cuh"
 
 namespace {
 
+constexpr int W = 8;           // warps
+constexpr int kBlocks = 2;     // of a cluster
 constexpr int kCols = 8;       // of a tile
 constexpr int kNew = 8;        // keys that a sequence brings with a step
 constexpr int kRows = 8;       // of a step
-constexpr int kMost = 160;     // parts of a row's tiles
-constexpr int kArrived = 64;   // of meet, where counters begin: one a tile
+constexpr int kMost = 80;      // clusters, where they share a tile
+constexpr int kArrived = 64;   // of meet, where counters begin: one a block of a cluster, for each tile
 constexpr float kLog2e = 1.4426950408889634f;
 
 struct Args {
@@ -47,42 +53,52 @@ struct Args {
   int heads, kv_heads, rot, page_size, pages, gated, window, plus_one;
   float eps, scale, softcap;
   float* partial;        // [rows, kMost, kCols, head_dim]: sums of values
-  float2* partial_stat;  // [rows, kMost, kCols]: maximum and sum
+  float2* partial_stat;  // [rows, kMost, head_dim*2, 2]: maximum and sum of a fragment's two columns
   uint32_t* meet;        // counters, 0 between launches
 };
 
-// Parts says how many blocks a warp has of a tile that is one item, at most, and of an item of a tile that is parted, at least.
-constexpr int kWhole = 6, kPart = 2;
-
 // Row is the tiles of a row, one for each KV head and 8 of its query heads.
 struct Row {
-  int rows, first, fresh;       // rows of a tile, 0: the row is of a tile before it; the sequence's first; keys of this step
-  int seq, p0, b0, blocks;      // the first key of this step; the first block, and how many, of which the last is this step's
-  int parts, base;              // of a tile; items of rows before
+  int rows, first, fresh;  // rows of a tile, 0: the row is of a tile before it; the sequence's first; keys of this step
+  int seq, p0, b0, blocks;  // the first key of this step; the first block, and how many
+  int parts, base, items;  // of a tile; the first of the row's items, and how many
 };
 
-// Item is a part of a tile: blocks [lo, hi), of which those of the pool end at old.
+// Item is a part of a tile: blocks [lo, hi). Query heads from h0 on are its columns, per of each row; c / per is c * inverse / 64.
 struct Item {
-  int row, kind, part, lo, hi, old;
+  int row, kind, part, lo, hi;
+  int h0, per, inverse;
 };
 
-template <int HD, int W, int U>
+// power is 2 to x, 0 below -126.
+__device__ __forceinline__ float power(float x) {
+#ifdef METRALE_HOST
+  return exp2f(x);
+#else
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+#endif
+}
+
+template <int HD, int P>
 struct Shared {
-  static constexpr int kPitch = HD + 32;  // bf16 of a row: neighbours lie in different halves of the banks
-  unsigned char ring[W][U][32 * HD];      // 16 keys or values
-  unsigned char fresh[2][32 * HD];        // keys and values of this step, as a warp has them
-  float warp_out[W][kCols][HD + 4];       // sums of values; before them, a head that a warp rotates
-  uint16_t q[2][kCols][kPitch];              // high and low parts
-  float norm[2][HD];                         // of q and of k, to multiply with
-  float stat[W][kCols][2];                   // maximum and sum of a warp's keys
+  unsigned char ring[W][P][2][32 * HD];    // 16 keys, and their values
+  float4 warp_out[W][HD / 16][32];         // sums of values, as a warp's fragments
+  unsigned char q[2][kCols * 2 * HD];      // high and low parts
+  unsigned char fresh[2][kNew * 2 * HD];   // keys and values of this step
+  float norm[2][HD];                       // of q and of k, to multiply with
+  float stat[W][kCols][2];                 // maximum and sum of a warp's keys
+  float sums[W][kCols];                    // sum, against the maximum of all
+  float block_stat[kCols][2];              // of the block's
   Row row[kRows];
-  Item item;         // that the block is at
-  int seen[kCols];   // the last key that each of its columns sees; -1 none
+  Item item;        // that the block is at
+  int seen[kCols];  // the last key that each column of the item sees; -1 none
   int items, last;
-  int group, tiles, kinds, most;  // heads of a KV head, tiles of them, tiles of a row; parts that a tile may have
+  int group, tiles, kinds;  // heads of a KV head, tiles of them, tiles of a row
 };
 
-static_assert(sizeof(Shared<64, 8, 4>) == 91504 && sizeof(Shared<128, 8, 3>) == 147312 && sizeof(Shared<256, 8, 2>) == 226160, "manifest: shared");
+static_assert(sizeof(Shared<64, 2>) == 87776 && sizeof(Shared<128, 1>) == 108768 && sizeof(Shared<256, 1>) == 216288, "manifest: shared");
 
 __device__ __forceinline__ float warp_sum(float v) {
 #pragma unroll
@@ -90,17 +106,17 @@ __device__ __forceinline__ float warp_sum(float v) {
   return v;
 }
 
-// Angles are those of a lane's dims, from HD/32*lane.
+// Angles are what a lane turns its dims with, from HD/32*lane: x cos + (the other of the pair) sin.
 template <int HD>
 struct Angles {
   float cos[HD / 32], sin[HD / 32];
 };
 
-template <int HD, int W, int U, bool Interleaved>
+template <int HD, int P, int C, bool Interleaved>
 struct Attention {
   static constexpr int N = HD / 32;  // dims of a lane
   static constexpr int kUnit = 32 * HD;
-  using S = Shared<HD, W, U>;
+  using S = Shared<HD, P>;
   const Args& a;
   S& s;
   int tid, warp, lane, g, t;
@@ -108,10 +124,7 @@ struct Attention {
 
   __device__ __forceinline__ Attention(const Args& a, S& s) : a(a), s(s) {
     tid = threadIdx.x, warp = tid / 32, lane = tid % 32, g = lane / 4, t = lane % 4;
-    if (tid == 0) {
-      s.group = a.heads / a.kv_heads, s.tiles = (s.group + kCols - 1) / kCols, s.kinds = a.kv_heads * s.tiles;
-      s.most = max(1, min(int(gridDim.x), kMost) / s.kinds);
-    }
+    if (tid == 0) s.group = a.heads / a.kv_heads, s.tiles = (s.group + kCols - 1) / kCols, s.kinds = a.kv_heads * s.tiles;
     token = a.kv_heads * HD;
   }
 
@@ -128,19 +141,22 @@ struct Attention {
       if (row < min(rows, kRows) && (row - r.first) % per_tile == 0) {
         r.rows = min(per_tile, end - row), r.fresh = row + r.rows - r.first;
         const int lowest = a.window > 0 ? max(0, position - a.window + 1) : 0;
-        r.b0 = lowest / 16, r.blocks = max(0, (r.p0 + 15) / 16 - r.b0) + 1;
-        r.parts = r.blocks <= kWhole * W ? 1 : min((r.blocks + kPart * W - 1) / (kPart * W), s.most);
+        r.b0 = lowest / 16, r.blocks = (r.p0 + r.fresh + 15) / 16 - r.b0;
+        const bool few = a.most_rows <= 4;
+        r.parts = r.blocks <= W * (few ? 1 : 2) ? 1 : C * max(1, min(r.blocks / (W * C * (few ? 1 : 16)), min(int(gridDim.x) / C, kMost) / s.kinds));
+        r.items = r.parts * s.kinds;
       }
-      const int items = r.parts * s.kinds;
-      int sum = items;
+      const int big = r.parts > 1 ? r.items : 0;
+      int sum = big, small = r.items - big;
 #pragma unroll
       for (int d = 1; d < kRows; d *= 2) {
-        const int v = __shfl_up_sync(~0u, sum, d);
-        if (row >= d) sum += v;
+        const int v = __shfl_up_sync(~0u, sum, d), u = __shfl_up_sync(~0u, small, d);
+        if (row >= d) sum += v, small += u;
       }
-      r.base = sum - items;
+      const int all = __shfl_sync(~0u, sum, kRows - 1);
+      r.base = big ? sum - big : all + small - r.items;
       if (row < kRows) s.row[row] = r;
-      if (row == kRows - 1) s.items = sum;
+      if (row == kRows - 1) s.items = all + small;
     }
     __syncthreads();
   }
@@ -148,210 +164,213 @@ struct Attention {
   __device__ __forceinline__ Item item(int i) const {
     Item x;
     x.row = 0;
-#pragma unroll
-    for (int r = 1; r < kRows; r++)
-      if (s.row[r].rows > 0 && i >= s.row[r].base) x.row = r;
+    for (int r = 1; r < min(kRows, a.most_rows); r++)
+      if (unsigned(i - s.row[r].base) < unsigned(s.row[r].items)) x.row = r;
     const Row& r = s.row[x.row];
-    x.kind = (i - r.base) / r.parts, x.part = (i - r.base) % r.parts;
-    x.lo = int64_t(x.part) * r.blocks / r.parts, x.hi = int64_t(x.part + 1) * r.blocks / r.parts;
-    x.old = x.part == r.parts - 1 ? x.hi - 1 : x.hi;
+    const unsigned in = i - r.base, parts = r.parts, blocks = r.blocks;
+    x.kind = in / parts, x.part = in - x.kind * parts;
+    x.lo = x.part * blocks / parts, x.hi = (x.part + 1) * blocks / parts;
     return x;
+  }
+  // heads_of completes an item that the block begins.
+  __device__ __forceinline__ void heads_of(Item& x) const {
+    const int kv = x.kind / s.tiles, first = (x.kind - kv * s.tiles) * kCols;
+    x.h0 = kv * s.group + first, x.per = min(kCols, s.group - first), x.inverse = (63 + x.per) / unsigned(x.per);
   }
 
   // --------------------------------------------------------------------------------------------------------------- flow
 
-  int next;              // item to load from
-  int at, end;           // its block to load, of this warp; blocks of the pool of the item end there
-  int b0, page;          // of that block
-  int seq, head;         // of the item: sequence, the KV head's place in a token
-  bool values = false;   // its values are next
-  // 16 keys, or values, are pieces of 16 bytes in shared memory, so placed that whole lines of a row are written and neighbours' reads
-  // do not collide:
-  //
-  //	keys     512 * (2j + i)  +  16 * (4g + t)            of key g + 8i, dims 32j + 8t …
-  //	values   512 * (4f + i)  +  128t + 16 * (g ^ 2t)     of value 2t + i%2 + i/2*8, dims 64f + 8g …
-  static __device__ __forceinline__ int value_piece(int g, int t) { return t * 128 + (g ^ 2 * t) * 16; }
-  static __device__ __forceinline__ int key_at(int key, int d) { return 512 * (d / 32 * 2 + key / 8) + 16 * (key % 8 * 4 + d % 32 / 8) + d % 8 * 2; }
-  static __device__ __forceinline__ int value_at(int key, int d) {
-    return 512 * (d / 64 * 4 + key % 2 + key / 8 * 2) + value_piece(d % 64 / 8, key % 8 / 2) + d % 8 * 2;
-  }
-  int put = 0, get = 0;        // places in the warp's ring
-  int key_place, value_place;  // of this lane's piece, among 32
+  int next;               // item to load from
+  int at, end;            // its block to load, of this warp; the item's blocks end there
+  int b0, seq, head;      // of the item: its row's first block and sequence, the KV head's place in a token
+  int64_t from;           // of that block in the pools
+  // Rows of keys, values and q lie in shared memory as in the pool, pieces of 16 bytes of row r exchanged by r % 8 among 8, so that neither
+  // rows that are written nor pieces of 8 rows that are read meet in a bank.
+  static __device__ __forceinline__ int piece(int row, int i) { return row * 2 * HD + i / 8 * 128 + (i % 8 ^ row % 8) * 16; }
+  unsigned char* ring;         // of the warp
+  int to;                      // of this lane's piece of row lane/8
+  int key_at, value_at, q_at;  // of the rows that this lane gives for fragments
 
   __device__ __forceinline__ void start() {
-    key_place = lane * 16, value_place = value_piece(g, t);
+    to = piece(lane / 8, lane % 8), ring = s.ring[warp][0][0];
+    key_at = piece(lane % 16, lane / 16), value_at = piece(lane % 8 + lane / 16 * 8, lane / 8 % 2), q_at = piece(lane % 8, lane / 8);
     next = blockIdx.x;
     enter();
-#pragma unroll
-    for (int i = 0; i < U; i++) load();
+#pragma unroll 1
+    for (int i = 0; i < P; i++) load_keys(ring + i * 2 * kUnit), load_values(ring + i * 2 * kUnit + kUnit);
   }
   // enter goes to the warp's first block of item next, or of one behind it.
   __device__ __forceinline__ void enter() {
     for (; next < s.items; next += gridDim.x) {
       const Item x = item(next);
-      at = x.lo + warp, end = x.old;
+      at = x.lo + warp, end = x.hi;
       if (at >= end) continue;
       const Row& r = s.row[x.row];
       seq = r.seq, b0 = r.b0, head = x.kind / s.tiles * HD;
-      page = page_of(b0 + at);
+      find();
       return;
     }
   }
-  __device__ __forceinline__ int page_of(int b) const { return a.block_table[int64_t(seq) * a.pages + b * 16 / a.page_size]; }
-  // load starts the copy of a block's keys or values, a group of its own.
-  __device__ __forceinline__ void load() {
-    if (U % 2) __syncwarp();  // a slot held keys before values, or values before keys, which other lanes have read
+  // find looks up where block at lies.
+  __device__ __forceinline__ void find() {
+    const unsigned pos = (b0 + at) * 16, page = pos / unsigned(a.page_size);
+    from = (int64_t(a.block_table[int64_t(seq) * a.pages + page]) * a.page_size + (pos - page * a.page_size)) * token + head;
+  }
+  // load starts the copy of a block's rows; load_keys and load_values make a group of it, the latter goes on to the next.
+  __device__ __forceinline__ void load(const uint16_t* pool, unsigned char* unit) const {
+    const uint16_t* p = pool + from + lane / 8 * token + lane % 8 * 8;
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+#pragma unroll
+      for (int f = 0; f < HD / 64; f++) ptx::async_copy_weights(unit + (to ^ i % 2 * 64) + i * 8 * HD + f * 128, p + i * 4 * token + f * 64);
+  }
+  __device__ __forceinline__ void load_keys(unsigned char* unit) const {
+    if (next < s.items) load(a.k_pool, unit);
+    ptx::async_commit();
+  }
+  __device__ __forceinline__ void load_values(unsigned char* unit) {
     if (next < s.items) {
-      const int64_t p = (int64_t(page) * a.page_size + (b0 + at) * 16 % a.page_size) * token + head;
-      unsigned char* to = s.ring[warp][0] + put;
-      if (!values) {
-        const uint16_t* k = a.k_pool + p + g * token + t * 8;
-#pragma unroll
-        for (int j = 0; j < HD / 32; j++) {
-          ptx::async_copy_weights(to + key_place + (2 * j) * 512, k + 32 * j);
-          ptx::async_copy_weights(to + key_place + (2 * j + 1) * 512, k + 8 * token + 32 * j);
-        }
-        values = true;
+      load(a.v_pool, unit);
+      at += W;
+      if (at < end) {
+        find();
       } else {
-        const uint16_t* v = a.v_pool + p + 2 * t * token + g * 8;
-#pragma unroll
-        for (int f = 0; f < HD / 64; f++)
-#pragma unroll
-          for (int i = 0; i < 4; i++) ptx::async_copy_weights(to + value_place + (4 * f + i) * 512, v + ((i & 1) + (i >> 1) * 8) * token + 64 * f);
-        values = false;
-        at += W;
-        if (at < end) {
-          page = page_of(b0 + at);
-        } else {
-          next += gridDim.x;
-          enter();
-        }
+        next += gridDim.x;
+        enter();
       }
     }
     ptx::async_commit();
-    put = behind(put);
   }
-  __device__ __forceinline__ static int behind(int place) { return place + kUnit == U * kUnit ? 0 : place + kUnit; }
 
   // ---------------------------------------------------------------------------------------------------------------- item
 
   // turned norms and rotates one head by a warp, x its dims from N*lane.
-  __device__ __forceinline__ void turned(float (&x)[N], const float* norm, bool normed, const Angles<HD>& angle) {
-    float* all = s.warp_out[warp][0];
-    const int d0 = N * lane, half = a.rot / 2;
+  __device__ __forceinline__ void turned(float (&x)[N], const float* norm, bool normed, const Angles<HD>& angle) const {
     if (normed) {
       float square = 0;
 #pragma unroll
       for (int i = 0; i < N; i++) square += x[i] * x[i];
       const float f = rsqrtf(warp_sum(square) / HD + a.eps);
 #pragma unroll
-      for (int i = 0; i < N; i++) x[i] *= f * norm[d0 + i];
+      for (int i = 0; i < N; i++) x[i] *= f * norm[N * lane + i];
     }
-    __syncwarp();
+    const int lanes = a.rot / 2 / N, other = lane < lanes ? lane + lanes : lane - lanes;  // which has the other halves of pairs
+    float y[N];
 #pragma unroll
-    for (int i = 0; i < N; i++) all[d0 + i] = x[i];
-    __syncwarp();
+    for (int i = 0; i < N; i++) y[i] = Interleaved ? x[i ^ 1] : __shfl_sync(~0u, x[i], other & 31);
 #pragma unroll
-    for (int i = 0; i < N; i++) {
-      const int d = d0 + i;
-      if (d >= a.rot) continue;
-      const bool first = Interleaved ? d % 2 == 0 : d < half;
-      const float other = all[Interleaved ? d ^ 1 : first ? d + half : d - half];
-      x[i] = first ? x[i] * angle.cos[i] - other * angle.sin[i] : x[i] * angle.cos[i] + other * angle.sin[i];
-    }
+    for (int i = 0; i < N; i++) x[i] = x[i] * angle.cos[i] + y[i] * angle.sin[i];
   }
   __device__ __forceinline__ Angles<HD> angles_of(int row) const {
-    Angles<HD> v = {};
-    const int half = a.rot / 2;
-    const float* p = a.angles + int64_t(row) * a.rot;
+    Angles<HD> v;
 #pragma unroll
-    for (int i = 0; i < N; i++) {
-      const int d = N * lane + i, pair = Interleaved ? d / 2 : d < half ? d : d - half;
-      if (d < a.rot) v.cos[i] = ptx::load_l2(p + pair), v.sin[i] = ptx::load_l2(p + half + pair);
+    for (int i = 0; i < N; i++) v.cos[i] = 1, v.sin[i] = 0;
+    const int half = a.rot / 2, d = N * lane;
+    if (d >= a.rot) return v;
+    const float* p = a.angles + int64_t(row) * a.rot;
+    if constexpr (Interleaved) {
+#pragma unroll
+      for (int i = 0; i < N; i += 2) {
+        v.cos[i] = v.cos[i + 1] = ptx::load_l2(p + (d + i) / 2), v.sin[i + 1] = ptx::load_l2(p + half + (d + i) / 2);
+        v.sin[i] = -v.sin[i + 1];
+      }
+    } else {
+      const bool first = d < half;
+      load_dims(v.cos, p + (first ? d : d - half)), load_dims(v.sin, p + half + (first ? d : d - half));
+#pragma unroll
+      for (int i = 0; i < N; i++) v.sin[i] = first ? -v.sin[i] : v.sin[i];
     }
     return v;
   }
-  __device__ __forceinline__ void load_dims(float (&x)[N], const float* p) const {
+  // load_dims brings what a lane has of a row, N values.
+  static __device__ __forceinline__ void load_dims(float (&x)[N], const float* p) {
     if constexpr (N == 2) {
-      x[0] = ptx::load_l2(p + N * lane), x[1] = ptx::load_l2(p + N * lane + 1);
+      x[0] = ptx::load_l2(p), x[1] = ptx::load_l2(p + 1);
     } else {
 #pragma unroll
       for (int i = 0; i < N; i += 4) {
-        const float4 v = ptx::load_l2(reinterpret_cast<const float4*>(p + N * lane + i));
+        const float4 v = ptx::load_l2(reinterpret_cast<const float4*>(p + i));
         x[i] = v.x, x[i + 1] = v.y, x[i + 2] = v.z, x[i + 3] = v.w;
       }
     }
   }
 
+  // head_of is the place of column c among all heads of rows.
+  __device__ __forceinline__ int64_t head_of(const Item& x, int c) const {
+    const int i = c * x.inverse / 64;
+    return int64_t(x.row + i) * a.heads + x.h0 + c - i * x.per;
+  }
+
   // prepare brings q, and where the item has them this step's k and v, to shared memory, and k and v to their slots.
-  __device__ __forceinline__ void prepare(const Item& x, const Row& r, int h0, int per, bool append) {
-    const int cols = r.rows * per, kv = x.kind / s.tiles, d0 = N * lane;
-    const int64_t wide = HD * (1 + a.gated);
-    const bool newest = x.part == r.parts - 1;
+  __device__ __forceinline__ void prepare(const Item& x, const Row& r) {
+    const int c = warp, j = kNew - 1 - warp;  // column of q, and which of k and v
+    const int d0 = N * lane, kv = x.kind / s.tiles;
+    const bool is_q = c < r.rows * x.per, is_k = (r.b0 + x.hi) * 16 > r.p0 && j < r.fresh;
+    float q[N] = {}, k[N] = {}, v[N] = {};
+    Angles<HD> q_angle = {}, k_angle = {};
+    if (is_q) load_dims(q, a.q + head_of(x, c) * (HD * (1 + a.gated)) + d0), q_angle = angles_of(x.row + c * x.inverse / 64);
+    if (is_k) {
+      const int64_t at = (int64_t(r.first + j) * a.kv_heads + kv) * HD;
+      load_dims(k, a.k + at + d0), load_dims(v, a.v + at + d0), k_angle = angles_of(r.first + j);
+    }
+    if (is_k) {
+      turned(k, s.norm[1], a.k_norm, k_angle);
+      const bool keep = x.part == r.parts - 1 && x.kind == kv * s.tiles && r.first + j >= x.row;
+      const int64_t to = keep ? int64_t(a.slots[r.first + j]) * token + kv * HD : 0;
 #pragma unroll
-    for (int turn = 0; turn < (kCols + W - 1) / W; turn++) {
-      const int c = warp + turn * W, row = x.row + c / per, j = kNew - 1 - c;  // of q; of k and v
-      const bool is_q = c < cols, is_k = newest && j < r.fresh;
-      float q[N] = {}, k[N] = {}, v[N] = {};
-      int slot = 0;
-      Angles<HD> q_angle = {}, k_angle = {};
-      if (is_q) load_dims(q, a.q + (int64_t(row) * a.heads + h0 + c % per) * wide), q_angle = angles_of(row);
-      if (is_k) {
-        const int64_t at = (int64_t(r.first + j) * a.kv_heads + kv) * HD;
-        load_dims(k, a.k + at), load_dims(v, a.v + at), k_angle = angles_of(r.first + j);
-        slot = a.slots[r.first + j];
-      }
-      if (is_q) {
-        turned(q, s.norm[0], a.q_norm, q_angle);
-        const float f = a.softcap > 0 ? a.scale : a.scale * kLog2e;
-#pragma unroll
-        for (int i = 0; i < N; i += 2) {
-          uint32_t high, low;
-          mma::split(f * q[i], f * q[i + 1], high, low);
-          *reinterpret_cast<uint32_t*>(&s.q[0][c][d0 + i]) = high;
-          *reinterpret_cast<uint32_t*>(&s.q[1][c][d0 + i]) = low;
+      for (int i = 0; i < N; i += 2) {
+        const uint32_t kk = mma::pack(k[i], k[i + 1]), vv = mma::pack(v[i], v[i + 1]);
+        *reinterpret_cast<uint32_t*>(&s.fresh[0][(j * HD + d0 + i) * 2]) = kk;
+        *reinterpret_cast<uint32_t*>(&s.fresh[1][(j * HD + d0 + i) * 2]) = vv;
+        if (keep) {
+          *reinterpret_cast<uint32_t*>(a.k_pool + to + d0 + i) = kk;
+          *reinterpret_cast<uint32_t*>(a.v_pool + to + d0 + i) = vv;
         }
       }
-      if (is_k) {
-        turned(k, s.norm[1], a.k_norm, k_angle);
-        const int64_t to = int64_t(slot) * token + kv * HD;
-        const bool keep = append && r.first + j >= x.row;
+    }
+    if (is_q) {
+      turned(q, s.norm[0], a.q_norm, q_angle);
+      const float f = a.softcap > 0 ? a.scale : a.scale * kLog2e;
 #pragma unroll
-        for (int i = 0; i < N; i += 2) {
-          const uint32_t kk = mma::pack(k[i], k[i + 1]), vv = mma::pack(v[i], v[i + 1]);
-          *reinterpret_cast<uint32_t*>(&s.fresh[0][key_at(j, d0 + i)]) = kk;
-          *reinterpret_cast<uint32_t*>(&s.fresh[1][value_at(j, d0 + i)]) = vv;
-          if (keep) {
-            *reinterpret_cast<uint32_t*>(a.k_pool + to + d0 + i) = kk;
-            *reinterpret_cast<uint32_t*>(a.v_pool + to + d0 + i) = vv;
-          }
-        }
+      for (int i = 0; i < N; i += 2) {
+        uint32_t high, low;
+        mma::split(f * q[i], f * q[i + 1], high, low);
+        const int at = piece(c, (d0 + i) / 8) + (d0 + i) % 8 * 2;
+        *reinterpret_cast<uint32_t*>(s.q[0] + at) = high;
+        *reinterpret_cast<uint32_t*>(s.q[1] + at) = low;
       }
     }
   }
 
-  float m[2], l[2], o[HD / 16][4];  // of columns 2t and 2t+1: maximum, sum of weights, sums of values
+  float m[2], l[2], o[HD / 16][4];  // of columns 2t and 2t+1: maximum, sum of weights, sums of values: of dims 16i + g and 16i + g + 8
 
-  // block takes 16 keys from pos on, of which the first end exist; of the pool, or this step's.
-  __device__ __forceinline__ void block(int pos, int end, bool pool) {
-    if (pool) ptx::async_wait_but<U - 1>();
-    const unsigned char* keys = (pool ? s.ring[warp][0] + get : s.fresh[0]) + key_place;
-    float high[2][4] = {}, low[2][4] = {};  // of even and odd halves of 32 dims
-#pragma unroll 2
+  // renew brings this step's keys or values to a block from key pos on, and zeros behind the last.
+  __device__ __forceinline__ void renew(unsigned char* unit, const unsigned char* fresh, int pos, int p0, int end) const {
+    for (int row = max(0, p0 - pos); row < 16; row++)
+      if (lane < HD / 8)
+        *reinterpret_cast<uint4*>(unit + piece(row, lane)) =
+            row < end ? *reinterpret_cast<const uint4*>(fresh + ((pos + row - p0) * HD + lane * 8) * 2) : make_uint4(0, 0, 0, 0);
+    __syncwarp();
+  }
+
+  // block takes 16 keys from pos on, of which the first end exist; those from p0 on are this step's.
+  __device__ __forceinline__ void block(unsigned char* unit, int pos, int p0, int end) {
+    ptx::async_wait_but<2 * P - 1>();
+    __syncwarp();
+    if (pos + 16 > p0) renew(unit, s.fresh[0], pos, p0, end);
+    float high[2][4] = {}, low[2][4] = {};  // of even and odd sixteens of dims
+#pragma unroll 8
     for (int j = 0; j < HD / 32; j++) {
-      const uint4 qh = *reinterpret_cast<const uint4*>(&s.q[0][g][32 * j + 8 * t]), ql = *reinterpret_cast<const uint4*>(&s.q[1][g][32 * j + 8 * t]);
-      const uint4 k0 = *reinterpret_cast<const uint4*>(keys + 1024 * j), k1 = *reinterpret_cast<const uint4*>(keys + 1024 * j + 512);
-      mma::bf16(high[0], k0.x, k1.x, k0.y, k1.y, qh.x, qh.y);
-      mma::bf16(low[0], k0.x, k1.x, k0.y, k1.y, ql.x, ql.y);
-      mma::bf16(high[1], k0.z, k1.z, k0.w, k1.w, qh.z, qh.w);
-      mma::bf16(low[1], k0.z, k1.z, k0.w, k1.w, ql.z, ql.w);
+      const int q_from = (q_at ^ j % 2 * 64) + j / 2 * 128, from = j / 2 * 128;
+      const uint4 qh = mma::load_matrices(s.q[0] + q_from), ql = mma::load_matrices(s.q[1] + q_from);
+      const uint4 k0 = mma::load_matrices(unit + (key_at ^ j % 2 * 64) + from), k1 = mma::load_matrices(unit + (key_at ^ (j % 2 * 64 + 32)) + from);
+      mma::bf16(high[0], k0.x, k0.y, k0.z, k0.w, qh.x, qh.y);
+      mma::bf16(low[0], k0.x, k0.y, k0.z, k0.w, ql.x, ql.y);
+      mma::bf16(high[1], k1.x, k1.y, k1.z, k1.w, qh.z, qh.w);
+      mma::bf16(low[1], k1.x, k1.y, k1.z, k1.w, ql.z, ql.w);
     }
-    const unsigned char* vals = s.fresh[1] + value_place;
-    if (pool) {
-      load();
-      get = behind(get);
-      vals = s.ring[warp][0] + get + value_place;
-    }
+    __syncwarp();  // all have read the keys
+    load_keys(unit);
     float p[4], scale[2];
 #pragma unroll
     for (int i = 0; i < 4; i++) {
@@ -370,13 +389,12 @@ struct Attention {
       top = fmaxf(top, __shfl_xor_sync(~0u, top, 16));
       top = fmaxf(top, m[c]);
       const float from = top == -INFINITY ? 0 : top;  // no key yet
-      scale[c] = exp2f(m[c] - from);
+      scale[c] = m[c] == -INFINITY ? 1 : power(m[c] - from);  // sums are 0 before the first key
       m[c] = top;
-      p[c] = exp2f(p[c] - from);
-      p[c + 2] = exp2f(p[c + 2] - from);
+      p[c] = power(p[c] - from);
+      p[c + 2] = power(p[c + 2] - from);
       l[c] = l[c] * scale[c] + (p[c] + p[c + 2]);
     }
-    if (pool) ptx::async_wait_but<U - 1>();
     uint32_t ph[2], pl[2];
 #pragma unroll
     for (int i = 0; i < 2; i++) {
@@ -384,158 +402,213 @@ struct Attention {
       ph[i] = mma::transpose(ph[i]);
       pl[i] = mma::transpose(pl[i]);
     }
+    if (__any_sync(~0u, scale[0] != 1 || scale[1] != 1)) {
 #pragma unroll
-    for (int f = 0; f < HD / 64; f++) {
-      uint4 v[4];
-#pragma unroll
-      for (int i = 0; i < 4; i++) {
-        v[i] = *reinterpret_cast<const uint4*>(vals + (4 * f + i) * 512);
-        if (2 * t + (i & 1) + (i >> 1) * 8 >= end) v[i] = make_uint4(0, 0, 0, 0);  // a page's unwritten end may hold anything
-      }
-      const uint32_t w0[4] = {v[0].x, v[0].y, v[0].z, v[0].w}, w1[4] = {v[1].x, v[1].y, v[1].z, v[1].w};
-      const uint32_t w2[4] = {v[2].x, v[2].y, v[2].z, v[2].w}, w3[4] = {v[3].x, v[3].y, v[3].z, v[3].w};
-#pragma unroll
-      for (int j = 0; j < 4; j++) {
-        const uint32_t pick = j & 1 ? 0x7632 : 0x5410;
-        const uint32_t a0 = __byte_perm(w0[j / 2], w1[j / 2], pick), a1 = __byte_perm(w0[2 + j / 2], w1[2 + j / 2], pick);
-        const uint32_t a2 = __byte_perm(w2[j / 2], w3[j / 2], pick), a3 = __byte_perm(w2[2 + j / 2], w3[2 + j / 2], pick);
-        float(&c)[4] = o[4 * f + j];
-        c[0] *= scale[0], c[1] *= scale[1], c[2] *= scale[0], c[3] *= scale[1];
-        mma::bf16(c, a0, a1, a2, a3, ph[0], ph[1]);
-        mma::bf16(c, a0, a1, a2, a3, pl[0], pl[1]);
-      }
+      for (int i = 0; i < HD / 16; i++) o[i][0] *= scale[0], o[i][1] *= scale[1], o[i][2] *= scale[0], o[i][3] *= scale[1];
     }
-    if (pool) load(), get = behind(get);
+    ptx::async_wait_but<2 * P - 1>();
+    __syncwarp();
+    if (pos + 16 > p0) renew(unit + kUnit, s.fresh[1], pos, p0, end);
+#pragma unroll
+    for (int i = 0; i < HD / 16; i++) {
+      const uint4 v = mma::load_transposed(unit + kUnit + (value_at ^ i % 4 * 32) + i / 4 * 128);
+      mma::bf16(o[i], v.x, v.y, v.z, v.w, ph[0], ph[1]);
+      mma::bf16(o[i], v.x, v.y, v.z, v.w, pl[0], pl[1]);
+    }
+    __syncwarp();  // and the values
+    load_values(unit + kUnit);
   }
 
-  __device__ __forceinline__ void run(int i) {
-    {
-      const Item x = item(i);
-      const Row& r = s.row[x.row];
-      const int h0 = x.kind / s.tiles * s.group + x.kind % s.tiles * kCols, per = min(kCols, (x.kind / s.tiles + 1) * s.group - h0);
-      if (tid == 0) s.item = x;
-      if (tid < kCols) s.seen[tid] = tid < r.rows * per ? a.positions[x.row + tid / per] : -1;
-      prepare(x, r, h0, per, x.kind % s.tiles == 0);
-    }
-    __syncthreads();
+  int place = 0;         // of the ring, of the block to take
+  bool reading = false;  // blocks of the cluster may read what warp_out has of this one
+
+  // begin says what the block is at, and which key each column sees last.
+  __device__ __forceinline__ void begin(const Item& x) {
+    const Row& r = s.row[x.row];
+    if (tid == 0) s.item = x;
+    if (tid < kCols) s.seen[tid] = tid < r.rows * x.per ? a.positions[x.row + tid * x.inverse / 64] : -1;
+  }
+
+  __device__ __forceinline__ void run() {
     const Item& x = s.item;
     const Row& r = s.row[x.row];
+    prepare(x, r);
+    __syncthreads();
+    const int cols = r.rows * x.per;
     m[0] = m[1] = -INFINITY, l[0] = l[1] = 0;
 #pragma unroll
     for (int i = 0; i < HD / 16; i++)
 #pragma unroll
       for (int j = 0; j < 4; j++) o[i][j] = 0;
+#pragma unroll 1
     for (int b = x.lo + warp; b < x.hi; b += W) {
-      const bool pool = b < x.old;
-      const int pos = pool ? (r.b0 + b) * 16 : r.p0;
-      block(pos, pool ? r.p0 - pos : r.fresh, pool);
+      const int pos = (r.b0 + b) * 16;
+      block(ring + place, pos, r.p0, r.p0 + r.fresh - pos);
+      place = place + 2 * kUnit == 2 * P * kUnit ? 0 : place + 2 * kUnit;
     }
+    if (reading) ptx::cluster_wait<C>(), reading = false;
 
-    // Over warps.
+    const bool whole = r.parts == 1;
+    constexpr int kEach = HD / 16 < C ? 1 : HD / 16 / C, kMine = HD / 16 < W ? 1 : HD / 16 / W;  // fragments of a rank's, of a warp's
+    const int rank = blockIdx.x % C, first = whole ? warp : rank * kEach + warp;
+    float gates[kMine][4];
+#pragma unroll
+    for (int k = 0; k < kMine; k++) load_gates(gates[k], x, cols, first + k * W);
+    float sinks[2];
+#pragma unroll
+    for (int c = 0; c < 2; c++) sinks[c] = sink_of(x, cols, 2 * t + c);
+
+    // Over warps: each weighs its sums by the maximum of all.
 #pragma unroll
     for (int c = 0; c < 2; c++) {
       l[c] += __shfl_xor_sync(~0u, l[c], 4);
       l[c] += __shfl_xor_sync(~0u, l[c], 8);
       l[c] += __shfl_xor_sync(~0u, l[c], 16);
-      if (g == 0) s.stat[warp][2 * t + c][0] = m[c], s.stat[warp][2 * t + c][1] = l[c];
+      if (g == 0) s.stat[warp][2 * t + c][0] = m[c];
     }
-#pragma unroll
-    for (int f = 0; f < HD / 64; f++)
-#pragma unroll
-      for (int e = 0; e < 2; e++)  // dims 64f + 8g + 4e …
-#pragma unroll
-        for (int c = 0; c < 2; c++)
-          *reinterpret_cast<float4*>(&s.warp_out[warp][2 * t + c][64 * f + 8 * g + 4 * e]) =
-              make_float4(o[4 * f][2 * e + c], o[4 * f + 1][2 * e + c], o[4 * f + 2][2 * e + c], o[4 * f + 3][2 * e + c]);
     __syncthreads();
-    const int h0 = x.kind / s.tiles * s.group + x.kind % s.tiles * kCols, per = min(kCols, (x.kind / s.tiles + 1) * s.group - h0), cols = r.rows * per;
-    const int place = x.row * kMost + x.kind * s.most;  // of the tile's parts
-    for (int i = tid; i < cols * (HD / 4); i += 32 * W) {
-      const int c = i / (HD / 4), d = i % (HD / 4) * 4;
-      const float4 gate = a.gated && r.parts == 1 ? load_gate(x.row + c / per, h0 + c % per, d) : float4{};
-      const float sink = r.parts == 1 ? sink_of(h0 + c % per) : 0;
-      float top = -INFINITY, sum = 0;
-      float4 v = {};
+    float top[2] = {-INFINITY, -INFINITY};
 #pragma unroll
-      for (int w = 0; w < W; w++) top = fmaxf(top, s.stat[w][c][0]);
+    for (int w = 0; w < W; w++)
 #pragma unroll
-      for (int w = 0; w < W; w++) {
-        const float f = top == -INFINITY ? 0 : exp2f(s.stat[w][c][0] - top);
-        sum += f * s.stat[w][c][1];
-        add(v, f, *reinterpret_cast<const float4*>(&s.warp_out[w][c][d]));
-      }
-      if (r.parts == 1) {
-        store(x.row + c / per, h0 + c % per, d, v, 1 / (sum + exp2f(sink - top)), gate);
-      } else {
-        const int64_t to = (int64_t(place) + x.part) * kCols + c;
-        *reinterpret_cast<float4*>(a.partial + to * HD + d) = v;
-        if (d == 0) a.partial_stat[to] = make_float2(top, sum);
-      }
+      for (int c = 0; c < 2; c++) top[c] = fmaxf(top[c], s.stat[w][2 * t + c][0]);
+#pragma unroll
+    for (int c = 0; c < 2; c++) {
+      const float f = m[c] == -INFINITY ? 0 : power(m[c] - top[c]);
+#pragma unroll
+      for (int i = 0; i < HD / 16; i++) o[i][c] *= f, o[i][c + 2] *= f;
+      if (g == 0) s.sums[warp][2 * t + c] = f * l[c];
     }
-    if (r.parts == 1) return;
+#pragma unroll
+    for (int i = 0; i < HD / 16; i++) s.warp_out[warp][i][lane] = make_float4(o[i][0], o[i][1], o[i][2], o[i][3]);
+    __syncthreads();
+    float sum[2] = {0, 0};
+#pragma unroll
+    for (int w = 0; w < W; w++)
+#pragma unroll
+      for (int c = 0; c < 2; c++) sum[c] += s.sums[w][2 * t + c];
+#pragma unroll
+    for (int k = 0; k < kMine; k++) {
+      const int i = warp + k * W;
+      if (i >= HD / 16) break;
+      float4 v = s.warp_out[0][i][lane];
+#pragma unroll
+      for (int w = 1; w < W; w++) add(v, s.warp_out[w][i][lane]);
+      if (whole)
+        store(x, cols, i, v, top, sum, sinks, gates[k]);
+      else
+        s.warp_out[0][i][lane] = v;  // which this thread alone reads
+    }
+    if (whole) return;
+    if (warp == 0 && g == 0) {
+#pragma unroll
+      for (int c = 0; c < 2; c++) s.block_stat[2 * t + c][0] = top[c], s.block_stat[2 * t + c][1] = sum[c];
+    }
 
-    // Over parts: whoever comes last takes all, in order, kBatch at a time.
+    // Over the blocks of the cluster: each adds some fragments.
+    const int i = first, mine = i * 32 + lane;
+    const bool adds = warp < kEach && i < HD / 16, shared = r.parts > C;
+    float4 v = {};
+    ptx::cluster_arrive<C>();
+    ptx::cluster_wait<C>();
+    if (adds) {
+      float4 st[C], u[C];
+#pragma unroll
+      for (int k = 0; k < C; k++) {
+        st[k] = ptx::cluster_load<C>(reinterpret_cast<const float4*>(s.block_stat[2 * t]), k);
+        u[k] = ptx::cluster_load<C>(&s.warp_out[0][i][lane], k);
+      }
+      merge<C>(v, top, sum, st, u);
+      if (!shared) store(x, cols, i, v, top, sum, sinks, gates[0]);
+    }
+    ptx::cluster_arrive_relaxed<C>();
+    reading = true;
+    if (!shared) return;
+
+    // Over clusters: whoever comes last adds a slice of all, in order.
+    const int n = r.parts / C;
+    const int64_t from = int64_t(x.row * kMost + x.kind * n) * (HD * 2) + mine;
+    float4* partial = reinterpret_cast<float4*>(a.partial) + from;
+    float4* stat = reinterpret_cast<float4*>(a.partial_stat) + from;
+    if (adds) {
+      const int64_t to = int64_t(x.part / C) * (HD * 2);
+      partial[to] = v, stat[to] = make_float4(top[0], sum[0], top[1], sum[1]);
+    }
     __syncthreads();
-    uint32_t* arrived = a.meet + kArrived + x.row * s.kinds + x.kind;
-    if (tid == 0) s.last = ptx::add_release(arrived, 1) == uint32_t(r.parts - 1);
+    uint32_t* arrived = a.meet + kArrived + (x.row * s.kinds + x.kind) * C + rank;
+    if (tid == 0) s.last = ptx::add_release(arrived, 1) == uint32_t(n - 1);
     __syncthreads();
     if (!s.last) return;
-    constexpr int kBatch = 8;
-    for (int i = tid; i < cols * (HD / 4); i += 32 * W) {
-      const int c = i / (HD / 4), d = i % (HD / 4) * 4;
-      const float4 gate = a.gated ? load_gate(x.row + c / per, h0 + c % per, d) : float4{};
-      const float sink = sink_of(h0 + c % per);
-      const float2* stat = a.partial_stat + int64_t(place) * kCols + c;
-      const float* from = a.partial + (int64_t(place) * kCols + c) * HD + d;
-      float top = -INFINITY, sum = 0;
-      float4 v = {};
-      for (int k = 0; k < r.parts; k += kBatch) {
-        float2 st[kBatch];
-        float4 u[kBatch];
+    if (adds) {
+      constexpr int kBatch = 4;
+      top[0] = top[1] = -INFINITY, sum[0] = sum[1] = 0, v = float4{};
+      for (int k = 0; k < n; k += kBatch) {
+        float4 st[kBatch + 1], u[kBatch + 1];
+        st[0] = make_float4(top[0], sum[0], top[1], sum[1]), u[0] = v;
 #pragma unroll
         for (int j = 0; j < kBatch; j++) {
-          st[j] = make_float2(-INFINITY, 0), u[j] = float4{};
-          if (k + j >= r.parts) continue;
-          st[j] = __ldcg(stat + (k + j) * kCols);
-          u[j] = __ldcg(reinterpret_cast<const float4*>(from + int64_t(k + j) * kCols * HD));
+          st[j + 1] = make_float4(-INFINITY, 0, -INFINITY, 0), u[j + 1] = float4{};
+          if (k + j >= n) continue;
+          st[j + 1] = __ldcg(stat + int64_t(k + j) * (HD * 2));
+          u[j + 1] = __ldcg(partial + int64_t(k + j) * (HD * 2));
         }
-        float now = top;
-#pragma unroll
-        for (int j = 0; j < kBatch; j++) now = fmaxf(now, st[j].x);
-        const float at = now == -INFINITY ? 0 : now, f = exp2f(top - at);
-        v.x *= f, v.y *= f, v.z *= f, v.w *= f, sum *= f, top = now;
-#pragma unroll
-        for (int j = 0; j < kBatch; j++) {
-          const float w = exp2f(st[j].x - at);
-          sum += w * st[j].y;
-          add(v, w, u[j]);
-        }
+        merge<kBatch + 1>(v, top, sum, st, u);
       }
-      store(x.row + c / per, h0 + c % per, d, v, 1 / (sum + exp2f(sink - top)), gate);
+      store(x, cols, i, v, top, sum, sinks, gates[0]);
     }
     if (tid == 0) *arrived = 0;
   }
 
-  __device__ __forceinline__ static void add(float4& v, float f, const float4& u) {
-    v.x += f * u.x, v.y += f * u.y, v.z += f * u.z, v.w += f * u.w;
+  // merge adds fragments u, in order, to v; of their two columns st has maximum and sum.
+  template <int K>
+  __device__ __forceinline__ static void merge(float4& v, float (&top)[2], float (&sum)[2], const float4 (&st)[K], const float4 (&u)[K]) {
+    top[0] = st[0].x, top[1] = st[0].z;
+#pragma unroll
+    for (int k = 1; k < K; k++) top[0] = fmaxf(top[0], st[k].x), top[1] = fmaxf(top[1], st[k].z);
+    const float from[2] = {top[0] == -INFINITY ? 0 : top[0], top[1] == -INFINITY ? 0 : top[1]};
+    v = float4{}, sum[0] = sum[1] = 0;
+#pragma unroll
+    for (int k = 0; k < K; k++) {
+      const float f = power(st[k].x - from[0]), h = power(st[k].z - from[1]);
+      sum[0] += f * st[k].y, sum[1] += h * st[k].w;
+      v.x += f * u[k].x, v.y += h * u[k].y, v.z += f * u[k].z, v.w += h * u[k].w;
+    }
   }
-  // sink_of is a head's sink as scores are, times log2 e; of none its weight is 0.
-  __device__ __forceinline__ float sink_of(int h) const { return a.sinks ? a.sinks[h] * kLog2e : -INFINITY; }
-  __device__ __forceinline__ float4 load_gate(int row, int h, int d) const {
-    return ptx::load_l2(reinterpret_cast<const float4*>(a.q + (int64_t(row) * a.heads + h) * HD * 2 + HD + d));
+  __device__ __forceinline__ static void add(float4& v, const float4& u) { v.x += u.x, v.y += u.y, v.z += u.z, v.w += u.w; }
+
+  // sink_of is a column's sink as scores are, times log2 e; of none its weight is 0.
+  __device__ __forceinline__ float sink_of(const Item& x, int cols, int c) const {
+    return a.sinks && c < cols ? a.sinks[x.h0 + c - c * x.inverse / 64 * x.per] * kLog2e : -INFINITY;
   }
-  __device__ __forceinline__ void store(int row, int h, int d, float4 v, float f, const float4& gate) const {
-    v.x *= f, v.y *= f, v.z *= f, v.w *= f;
-    if (a.gated) v.x *= act::sigmoid::of(gate.x), v.y *= act::sigmoid::of(gate.y), v.z *= act::sigmoid::of(gate.z), v.w *= act::sigmoid::of(gate.w);
-    *reinterpret_cast<float4*>(a.y + (int64_t(row) * a.heads + h) * HD + d) = v;
+  // A lane has of fragment i columns 2t and 2t+1, dims 16i + g and 16i + g + 8. load_gates brings what they are weighed with, store writes them.
+  __device__ __forceinline__ void load_gates(float (&gates)[4], const Item& x, int cols, int i) const {
+#pragma unroll
+    for (int c = 0; c < 2; c++) {
+      gates[c] = gates[c + 2] = 0;
+      if (!a.gated || 2 * t + c >= cols || i >= HD / 16) continue;
+      const float* p = a.q + head_of(x, 2 * t + c) * HD * 2 + HD + 16 * i + g;
+      gates[c] = ptx::load_l2(p), gates[c + 2] = ptx::load_l2(p + 8);
+    }
+  }
+  __device__ __forceinline__ void store(const Item& x, int cols, int i, const float4& v, const float (&top)[2], const float (&sum)[2],
+                                        const float (&sinks)[2], const float (&gates)[4]) const {
+    const float u[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+    for (int c = 0; c < 2; c++) {
+      if (2 * t + c >= cols) continue;
+      float* p = a.y + head_of(x, 2 * t + c) * HD + 16 * i + g;
+      const float f = 1 / (sum[c] + power(sinks[c] - top[c]));
+#pragma unroll
+      for (int e = c; e < 4; e += 2) p[e / 2 * 8] = u[e] * f * (a.gated ? act::sigmoid::of(gates[e]) : 1);
+    }
   }
 };
 
-template <int HD, int W, int U, bool Interleaved>
+template <int HD, int P, int C, bool Interleaved>
 __device__ __forceinline__ void attend(const Args& a) {
   ptx::start_successor();
   extern __shared__ __align__(128) uint8_t memory[];
-  using A = Attention<HD, W, U, Interleaved>;
+  using A = Attention<HD, P, C, Interleaved>;
   auto& s = *reinterpret_cast<typename A::S*>(memory);
   A x(a, s);
   x.table();
@@ -545,32 +618,37 @@ __device__ __forceinline__ void attend(const Args& a) {
     if (a.q_norm) s.norm[0][d] = float(a.plus_one) + a.q_norm[d];
     if (a.k_norm) s.norm[1][d] = float(a.plus_one) + a.k_norm[d];
   }
-  __syncthreads();
-  ptx::wait_for_predecessor();
+#pragma unroll 1
   for (int i = blockIdx.x; i < s.items; i += gridDim.x) {
-    if (i >= int(gridDim.x)) __syncthreads();  // the item before has been read
-    x.run(i);
+    Item it = x.item(i);
+    x.heads_of(it);
+    __syncthreads();  // the item before has been read
+    x.begin(it);
+    __syncthreads();
+    if (i == int(blockIdx.x)) ptx::wait_for_predecessor();
+    x.run();
   }
+  if (x.reading) ptx::cluster_wait<C>();
 }
 
 }  // namespace
 
-#define ENTRY(name, HD, W, U, INTERLEAVED)                                                                                           \
+#define ENTRY(name, HD, P, INTERLEAVED)                                                                                           \
   extern "C" __global__ void __launch_bounds__(32 * W, HD == 256 ? 1 : 2) name(                                                          \
       const int32_t* head, const int32_t* positions, const int32_t* row_seq, const int32_t* cu_rows, const int32_t* block_table,     \
       const int32_t* slots, const float* q, const float* k, const float* v, const float* q_norm, const float* k_norm, const float* sinks, \
       const float* angles, uint16_t* k_pool, uint16_t* v_pool, float* y, int32_t rows, int32_t seqs, int32_t heads, int32_t kv_heads, int32_t rot,               \
       int32_t page_size, int32_t pages, int32_t gated, int32_t window, int32_t plus_one, float eps, float scale, float softcap,      \
       float* partial, float2* partial_stat, uint32_t* meet) {                                                                        \
-    attend<HD, W, U, INTERLEAVED>({head, positions, row_seq, cu_rows, block_table, slots, q, k, v, q_norm, k_norm, sinks, angles, k_pool, \
+    attend<HD, P, kBlocks, INTERLEAVED>({head, positions, row_seq, cu_rows, block_table, slots, q, k, v, q_norm, k_norm, sinks, angles, k_pool, \
                                    v_pool, y, rows, seqs, heads, kv_heads, rot, page_size, pages, gated, window, plus_one, eps, scale, softcap,  \
                                    partial, partial_stat, meet});                                                                    \
   }
 
 // y = attention of q over the pages and this step's keys, [* sigmoid(gate)]; k and v go into their slots
-ENTRY(attention_step_bf16_64_half, 64, 8, 4, false)
-ENTRY(attention_step_bf16_128_half, 128, 8, 3, false)
-ENTRY(attention_step_bf16_256_half, 256, 8, 2, false)
-ENTRY(attention_step_bf16_64_interleaved, 64, 8, 4, true)
-ENTRY(attention_step_bf16_128_interleaved, 128, 8, 3, true)
-ENTRY(attention_step_bf16_256_interleaved, 256, 8, 2, true)
+ENTRY(attention_step_bf16_64_half, 64, 2, false)
+ENTRY(attention_step_bf16_128_half, 128, 1, false)
+ENTRY(attention_step_bf16_256_half, 256, 1, false)
+ENTRY(attention_step_bf16_64_interleaved, 64, 2, true)
+ENTRY(attention_step_bf16_128_interleaved, 128, 1, true)
+ENTRY(attention_step_bf16_256_interleaved, 256, 1, true)
