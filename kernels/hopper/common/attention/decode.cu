@@ -32,43 +32,8 @@
 
 namespace {
 
-constexpr int W = 8;           // warps
-constexpr int kBlocks = 2;     // of a cluster
-constexpr int kCols = 8;       // of a tile
-constexpr int kNew = 8;        // keys that a sequence brings with a step
-constexpr int kRows = 8;       // of a step
-constexpr int kMost = 80;      // clusters, where they share a tile
-constexpr int kArrived = 64;   // of meet, where counters begin: one a block of a cluster, for each tile
-constexpr float kLog2e = 1.4426950408889634f;
-
-struct Args {
-  const int32_t *head, *positions, *row_seq, *cu_rows, *block_table, *slots;
-  const float *q, *k, *v;          // [rows, heads*head_dim], or [q | gate] per head; [rows, kv_heads*head_dim]
-  const float *q_norm, *k_norm;    // [head_dim] or null
-  const float* sinks;              // [heads] or null: a score that has a weight and no value
-  const float* angles;             // [rows, rot]: cos, sin
-  uint16_t *k_pool, *v_pool;       // bf16
-  float* y;                        // [rows, heads*head_dim]
-  int most_rows, most_seqs;  // that a step of this plan may have
-  int heads, kv_heads, rot, page_size, pages, gated, window, plus_one;
-  float eps, scale, softcap;
-  float* partial;        // [rows, kMost, kCols, head_dim]: sums of values
-  float2* partial_stat;  // [rows, kMost, head_dim*2, 2]: maximum and sum of a fragment's two columns
-  uint32_t* meet;        // counters, 0 between launches
-};
-
-// Row is the tiles of a row, one for each KV head and 8 of its query heads.
-struct Row {
-  int rows, first, fresh;  // rows of a tile, 0: the row is of a tile before it; the sequence's first; keys of this step
-  int seq, p0, b0, blocks;  // the first key of this step; the first block, and how many
-  int parts, base, items;  // of a tile; the first of the row's items, and how many
-};
-
-// Item is a part of a tile: blocks [lo, hi). Query heads from h0 on are its columns, per of each row; c / per is c * inverse / 64.
-struct Item {
-  int row, kind, part, lo, hi;
-  int h0, per, inverse;
-};
+#include "decode_items.cuh"
+#include "decode_turn.cuh"
 
 // power is 2 to x, 0 below -126.
 __device__ __forceinline__ float power(float x) {
@@ -100,18 +65,6 @@ struct Shared {
 
 static_assert(sizeof(Shared<64, 2>) == 87776 && sizeof(Shared<128, 1>) == 108768 && sizeof(Shared<256, 1>) == 216288, "manifest: shared");
 
-__device__ __forceinline__ float warp_sum(float v) {
-#pragma unroll
-  for (int d = 16; d; d /= 2) v += __shfl_xor_sync(~0u, v, d);
-  return v;
-}
-
-// Angles are what a lane turns its dims with, from HD/32*lane: x cos + (the other of the pair) sin.
-template <int HD>
-struct Angles {
-  float cos[HD / 32], sin[HD / 32];
-};
-
 template <int HD, int P, int C, bool Interleaved>
 struct Attention {
   static constexpr int N = HD / 32;  // dims of a lane
@@ -124,58 +77,7 @@ struct Attention {
 
   __device__ __forceinline__ Attention(const Args& a, S& s) : a(a), s(s) {
     tid = threadIdx.x, warp = tid / 32, lane = tid % 32, g = lane / 4, t = lane % 4;
-    if (tid == 0) s.group = a.heads / a.kv_heads, s.tiles = (s.group + kCols - 1) / kCols, s.kinds = a.kv_heads * s.tiles;
     token = a.kv_heads * HD;
-  }
-
-  // table works out the tiles of all rows, a lane each; what it reads comes at once.
-  __device__ __forceinline__ void table() {
-    if (tid < 32) {
-      __syncwarp();
-      const int row = tid, rows = a.head[0], mine = min(row, a.most_rows - 1), per_tile = max(1, kCols / s.group);
-      const int seq = a.row_seq[mine], position = a.positions[mine], cu = a.cu_rows[min(row, a.most_seqs)];
-      Row r = {};
-      r.seq = seq, r.first = __shfl_sync(~0u, cu, seq);
-      const int end = __shfl_sync(~0u, cu, seq + 1);
-      r.p0 = __shfl_sync(~0u, position, r.first);
-      if (row < min(rows, kRows) && (row - r.first) % per_tile == 0) {
-        r.rows = min(per_tile, end - row), r.fresh = row + r.rows - r.first;
-        const int lowest = a.window > 0 ? max(0, position - a.window + 1) : 0;
-        r.b0 = lowest / 16, r.blocks = (r.p0 + r.fresh + 15) / 16 - r.b0;
-        const bool few = a.most_rows <= 4;
-        r.parts = r.blocks <= W * (few ? 1 : 2) ? 1 : C * max(1, min(r.blocks / (W * C * (few ? 1 : 16)), min(int(gridDim.x) / C, kMost) / s.kinds));
-        r.items = r.parts * s.kinds;
-      }
-      const int big = r.parts > 1 ? r.items : 0;
-      int sum = big, small = r.items - big;
-#pragma unroll
-      for (int d = 1; d < kRows; d *= 2) {
-        const int v = __shfl_up_sync(~0u, sum, d), u = __shfl_up_sync(~0u, small, d);
-        if (row >= d) sum += v, small += u;
-      }
-      const int all = __shfl_sync(~0u, sum, kRows - 1);
-      r.base = big ? sum - big : all + small - r.items;
-      if (row < kRows) s.row[row] = r;
-      if (row == kRows - 1) s.items = all + small;
-    }
-    __syncthreads();
-  }
-
-  __device__ __forceinline__ Item item(int i) const {
-    Item x;
-    x.row = 0;
-    for (int r = 1; r < min(kRows, a.most_rows); r++)
-      if (unsigned(i - s.row[r].base) < unsigned(s.row[r].items)) x.row = r;
-    const Row& r = s.row[x.row];
-    const unsigned in = i - r.base, parts = r.parts, blocks = r.blocks;
-    x.kind = in / parts, x.part = in - x.kind * parts;
-    x.lo = x.part * blocks / parts, x.hi = (x.part + 1) * blocks / parts;
-    return x;
-  }
-  // heads_of completes an item that the block begins.
-  __device__ __forceinline__ void heads_of(Item& x) const {
-    const int kv = x.kind / s.tiles, first = (x.kind - kv * s.tiles) * kCols;
-    x.h0 = kv * s.group + first, x.per = min(kCols, s.group - first), x.inverse = (63 + x.per) / unsigned(x.per);
   }
 
   // --------------------------------------------------------------------------------------------------------------- flow
@@ -202,7 +104,7 @@ struct Attention {
   // enter goes to the warp's first block of item next, or of one behind it.
   __device__ __forceinline__ void enter() {
     for (; next < s.items; next += gridDim.x) {
-      const Item x = item(next);
+      const Item x = item_of(a, s, next);
       at = x.lo + warp, end = x.hi;
       if (at >= end) continue;
       const Row& r = s.row[x.row];
@@ -244,63 +146,6 @@ struct Attention {
 
   // ---------------------------------------------------------------------------------------------------------------- item
 
-  // turned norms and rotates one head by a warp, x its dims from N*lane.
-  __device__ __forceinline__ void turned(float (&x)[N], const float* norm, bool normed, const Angles<HD>& angle) const {
-    if (normed) {
-      float square = 0;
-#pragma unroll
-      for (int i = 0; i < N; i++) square += x[i] * x[i];
-      const float f = rsqrtf(warp_sum(square) / HD + a.eps);
-#pragma unroll
-      for (int i = 0; i < N; i++) x[i] *= f * norm[N * lane + i];
-    }
-    const int lanes = a.rot / 2 / N, other = lane < lanes ? lane + lanes : lane - lanes;  // which has the other halves of pairs
-    float y[N];
-#pragma unroll
-    for (int i = 0; i < N; i++) y[i] = Interleaved ? x[i ^ 1] : __shfl_sync(~0u, x[i], other & 31);
-#pragma unroll
-    for (int i = 0; i < N; i++) x[i] = x[i] * angle.cos[i] + y[i] * angle.sin[i];
-  }
-  __device__ __forceinline__ Angles<HD> angles_of(int row) const {
-    Angles<HD> v;
-#pragma unroll
-    for (int i = 0; i < N; i++) v.cos[i] = 1, v.sin[i] = 0;
-    const int half = a.rot / 2, d = N * lane;
-    if (d >= a.rot) return v;
-    const float* p = a.angles + int64_t(row) * a.rot;
-    if constexpr (Interleaved) {
-#pragma unroll
-      for (int i = 0; i < N; i += 2) {
-        v.cos[i] = v.cos[i + 1] = ptx::load_l2(p + (d + i) / 2), v.sin[i + 1] = ptx::load_l2(p + half + (d + i) / 2);
-        v.sin[i] = -v.sin[i + 1];
-      }
-    } else {
-      const bool first = d < half;
-      load_dims(v.cos, p + (first ? d : d - half)), load_dims(v.sin, p + half + (first ? d : d - half));
-#pragma unroll
-      for (int i = 0; i < N; i++) v.sin[i] = first ? -v.sin[i] : v.sin[i];
-    }
-    return v;
-  }
-  // load_dims brings what a lane has of a row, N values.
-  static __device__ __forceinline__ void load_dims(float (&x)[N], const float* p) {
-    if constexpr (N == 2) {
-      x[0] = ptx::load_l2(p), x[1] = ptx::load_l2(p + 1);
-    } else {
-#pragma unroll
-      for (int i = 0; i < N; i += 4) {
-        const float4 v = ptx::load_l2(reinterpret_cast<const float4*>(p + i));
-        x[i] = v.x, x[i + 1] = v.y, x[i + 2] = v.z, x[i + 3] = v.w;
-      }
-    }
-  }
-
-  // head_of is the place of column c among all heads of rows.
-  __device__ __forceinline__ int64_t head_of(const Item& x, int c) const {
-    const int i = c * x.inverse / 64;
-    return int64_t(x.row + i) * a.heads + x.h0 + c - i * x.per;
-  }
-
   // prepare brings q, and where the item has them this step's k and v, to shared memory, and k and v to their slots.
   __device__ __forceinline__ void prepare(const Item& x, const Row& r) {
     const int c = warp, j = kNew - 1 - warp;  // column of q, and which of k and v
@@ -308,13 +153,13 @@ struct Attention {
     const bool is_q = c < r.rows * x.per, is_k = (r.b0 + x.hi) * 16 > r.p0 && j < r.fresh;
     float q[N] = {}, k[N] = {}, v[N] = {};
     Angles<HD> q_angle = {}, k_angle = {};
-    if (is_q) load_dims(q, a.q + head_of(x, c) * (HD * (1 + a.gated)) + d0), q_angle = angles_of(x.row + c * x.inverse / 64);
+    if (is_q) load_dims(q, a.q + head_of(a, x, c) * (HD * (1 + a.gated)) + d0), q_angle = angles_of<HD, Interleaved>(a, lane, x.row + c * x.inverse / 64);
     if (is_k) {
       const int64_t at = (int64_t(r.first + j) * a.kv_heads + kv) * HD;
-      load_dims(k, a.k + at + d0), load_dims(v, a.v + at + d0), k_angle = angles_of(r.first + j);
+      load_dims(k, a.k + at + d0), load_dims(v, a.v + at + d0), k_angle = angles_of<HD, Interleaved>(a, lane, r.first + j);
     }
     if (is_k) {
-      turned(k, s.norm[1], a.k_norm, k_angle);
+      turned<HD, Interleaved>(a, lane, k, s.norm[1], a.k_norm, k_angle);
       const bool keep = x.part == r.parts - 1 && x.kind == kv * s.tiles && r.first + j >= x.row;
       const int64_t to = keep ? int64_t(a.slots[r.first + j]) * token + kv * HD : 0;
 #pragma unroll
@@ -329,7 +174,7 @@ struct Attention {
       }
     }
     if (is_q) {
-      turned(q, s.norm[0], a.q_norm, q_angle);
+      turned<HD, Interleaved>(a, lane, q, s.norm[0], a.q_norm, q_angle);
       const float f = a.softcap > 0 ? a.scale : a.scale * kLog2e;
 #pragma unroll
       for (int i = 0; i < N; i += 2) {
@@ -586,7 +431,7 @@ struct Attention {
     for (int c = 0; c < 2; c++) {
       gates[c] = gates[c + 2] = 0;
       if (!a.gated || 2 * t + c >= cols || i >= HD / 16) continue;
-      const float* p = a.q + head_of(x, 2 * t + c) * HD * 2 + HD + 16 * i + g;
+      const float* p = a.q + head_of(a, x, 2 * t + c) * HD * 2 + HD + 16 * i + g;
       gates[c] = ptx::load_l2(p), gates[c + 2] = ptx::load_l2(p + 8);
     }
   }
@@ -596,7 +441,7 @@ struct Attention {
 #pragma unroll
     for (int c = 0; c < 2; c++) {
       if (2 * t + c >= cols) continue;
-      float* p = a.y + head_of(x, 2 * t + c) * HD + 16 * i + g;
+      float* p = a.y + head_of(a, x, 2 * t + c) * HD + 16 * i + g;
       const float f = 1 / (sum[c] + power(sinks[c] - top[c]));
 #pragma unroll
       for (int e = c; e < 4; e += 2) p[e / 2 * 8] = u[e] * f * (a.gated ? act::sigmoid::of(gates[e]) : 1);
@@ -611,7 +456,7 @@ __device__ __forceinline__ void attend(const Args& a) {
   using A = Attention<HD, P, C, Interleaved>;
   auto& s = *reinterpret_cast<typename A::S*>(memory);
   A x(a, s);
-  x.table();
+  table<C>(a, s, threadIdx.x);
   if (int(blockIdx.x) >= s.items) return;
   x.start();
   for (int d = threadIdx.x; d < HD; d += 32 * W) {
@@ -620,8 +465,8 @@ __device__ __forceinline__ void attend(const Args& a) {
   }
 #pragma unroll 1
   for (int i = blockIdx.x; i < s.items; i += gridDim.x) {
-    Item it = x.item(i);
-    x.heads_of(it);
+    Item it = item_of(a, s, i);
+    heads_of(s, it);
     __syncthreads();  // the item before has been read
     x.begin(it);
     __syncthreads();
