@@ -59,6 +59,7 @@ struct cluster_array {
   float* at;
   cluster_array(float* p, uint64_t*, int rank) : at(C > 1 ? static_cast<float*>(cudahost::cudahost_cluster_place(p, rank)) : p) {}
   void push(int i, float v) const { at[i] = v; }
+  void push(int i, const float4& v) const { at[i] = v.x, at[i + 1] = v.y, at[i + 2] = v.z, at[i + 3] = v.w; }
 #else
   uint32_t at, full;
   __device__ __forceinline__ cluster_array(float* p, uint64_t* full, int rank)
@@ -70,35 +71,40 @@ struct cluster_array {
     else
       asm volatile("st.shared.f32 [%0], %1;" ::"r"(at + 4 * i), "f"(v) : "memory");
   }
+  // The same of four, i a multiple of 4.
+  __device__ __forceinline__ void push(int i, const float4& v) const {
+    if (C > 1)
+      asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(at + 4 * i), "r"(__float_as_uint(v.x)),
+                   "r"(__float_as_uint(v.y)), "r"(__float_as_uint(v.z)), "r"(__float_as_uint(v.w)), "r"(full)
+                   : "memory");
+    else
+      asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(at + 4 * i), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w) : "memory");
+  }
 #endif
 };
+// cluster_open, by one thread before it arrives, makes full such a barrier; cluster_expect, by that thread, says what a phase brings.
 template <int C>
-__device__ __forceinline__ void cluster_pushed(uint64_t* full) {
+__device__ __forceinline__ void cluster_open(uint64_t* full) {
+#ifndef METRALE_HOST
+  if (C > 1) mbarrier_init(full, 1), mbarrier_publish();
+#endif
+}
+template <int C>
+__device__ __forceinline__ void cluster_expect(uint64_t* full, uint32_t bytes) {
+#ifndef METRALE_HOST
+  if (C > 1) mbarrier_expect(full, bytes);
+#endif
+}
+template <int C>
+__device__ __forceinline__ void cluster_pushed(uint64_t* full, uint32_t parity = 0) {
 #ifdef METRALE_HOST
   cluster_sync<C>();
 #else
   if (C > 1)
-    mbarrier_wait(full, 0);
+    mbarrier_wait(full, parity);
   else
     __syncthreads();
 #endif
-}
-
-// cluster_load reads what block rank of the cluster has where this one has p, in dynamic shared memory.
-template <int C>
-__device__ __forceinline__ float4 cluster_load(const float4* p, int rank) {
-#ifdef METRALE_HOST
-  if (C > 1) p = static_cast<const float4*>(cudahost::cudahost_cluster_place(p, rank));
-#else
-  if (C > 1) {
-    uint32_t at;
-    float4 v;
-    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(at) : "r"(shared_address(p)), "r"(rank));
-    asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "r"(at) : "memory");
-    return v;
-  }
-#endif
-  return *p;
 }
 
 }  // namespace ptx

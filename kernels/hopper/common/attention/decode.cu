@@ -50,20 +50,21 @@ template <int HD, int P>
 struct Shared {
   unsigned char ring[W][P][2][32 * HD];    // 16 keys, and their values
   float4 warp_out[W][HD / 16][32];         // sums of values, as a warp's fragments
+  float4 come[HD / 32][2][32];             // from the other block of the cluster: sums of this one's fragments, and statistics of a lane's two columns
   unsigned char q[2][kCols * 2 * HD];      // high and low parts
   unsigned char fresh[2][kNew * 2 * HD];   // keys and values of this step
   float norm[2][HD];                       // of q and of k, to multiply with
-  float stat[W][kCols][2];                 // maximum and sum of a warp's keys
-  float sums[W][kCols];                    // sum, against the maximum of all
-  float block_stat[kCols][2];              // of the block's
+  float2 stat[W][kCols];                   // maximum and sum of a warp's keys
+  uint64_t full;                           // come is
   Row row[kRows];
   Item item;        // that the block is at
   int seen[kCols];  // the last key that each column of the item sees; -1 none
-  int items, last;
+  int slot[kNew];   // of this step's keys
+  int items, shared, last;  // shared: items that blocks of a cluster share
   int group, tiles, kinds;  // heads of a KV head, tiles of them, tiles of a row
 };
 
-static_assert(sizeof(Shared<64, 2>) == 87776 && sizeof(Shared<128, 1>) == 108768 && sizeof(Shared<256, 1>) == 216288, "manifest: shared");
+static_assert(sizeof(Shared<64, 2>) == 89536 && sizeof(Shared<128, 1>) == 112576 && sizeof(Shared<256, 1>) == 224192, "manifest: shared");
 
 template <int HD, int P, int C, bool Interleaved>
 struct Attention {
@@ -84,8 +85,9 @@ struct Attention {
 
   int next;               // item to load from
   int at, end;            // its block to load, of this warp; the item's blocks end there
-  int b0, seq, head;      // of the item: its row's first block and sequence, the KV head's place in a token
+  int b0, p0, seq, head;  // of the item: its row's first block, first key of this step and sequence, the KV head's place in a token
   int64_t from;           // of that block in the pools
+  int old;                // how many of its keys are there: all but this step's, or less than none
   // Rows of keys, values and q lie in shared memory as in the pool, pieces of 16 bytes of row r exchanged by r % 8 among 8, so that neither
   // rows that are written nor pieces of 8 rows that are read meet in a bank.
   static __device__ __forceinline__ int piece(int row, int i) { return row * 2 * HD + i / 8 * 128 + (i % 8 ^ row % 8) * 16; }
@@ -108,7 +110,7 @@ struct Attention {
       at = x.lo + warp, end = x.hi;
       if (at >= end) continue;
       const Row& r = s.row[x.row];
-      seq = r.seq, b0 = r.b0, head = x.kind / s.tiles * HD;
+      seq = r.seq, b0 = r.b0, p0 = r.p0, head = x.kind / s.tiles * HD;
       find();
       return;
     }
@@ -117,14 +119,15 @@ struct Attention {
   __device__ __forceinline__ void find() {
     const unsigned pos = (b0 + at) * 16, page = pos / unsigned(a.page_size);
     from = (int64_t(a.block_table[int64_t(seq) * a.pages + page]) * a.page_size + (pos - page * a.page_size)) * token + head;
+    old = p0 - int(pos);
   }
-  // load starts the copy of a block's rows; load_keys and load_values make a group of it, the latter goes on to the next.
+  // load starts the copy of a block's rows, those that are not there are zero; load_keys and load_values make a group of it, the latter goes on to the next.
   __device__ __forceinline__ void load(const uint16_t* pool, unsigned char* unit) const {
     const uint16_t* p = pool + from + lane / 8 * token + lane % 8 * 8;
 #pragma unroll
     for (int i = 0; i < 4; i++)
 #pragma unroll
-      for (int f = 0; f < HD / 64; f++) ptx::async_copy_weights(unit + (to ^ i % 2 * 64) + i * 8 * HD + f * 128, p + i * 4 * token + f * 64);
+      for (int f = 0; f < HD / 64; f++) ptx::async_copy_or_zero(unit + (to ^ i % 2 * 64) + i * 8 * HD + f * 128, p + i * 4 * token + f * 64, i * 4 + lane / 8 < old);
   }
   __device__ __forceinline__ void load_keys(unsigned char* unit) const {
     if (next < s.items) load(a.k_pool, unit);
@@ -158,21 +161,6 @@ struct Attention {
       const int64_t at = (int64_t(r.first + j) * a.kv_heads + kv) * HD;
       load_dims(k, a.k + at + d0), load_dims(v, a.v + at + d0), k_angle = angles_of<HD, Interleaved>(a, lane, r.first + j);
     }
-    if (is_k) {
-      turned<HD, Interleaved>(a, lane, k, s.norm[1], a.k_norm, k_angle);
-      const bool keep = x.part == r.parts - 1 && x.kind == kv * s.tiles && r.first + j >= x.row;
-      const int64_t to = keep ? int64_t(a.slots[r.first + j]) * token + kv * HD : 0;
-#pragma unroll
-      for (int i = 0; i < N; i += 2) {
-        const uint32_t kk = mma::pack(k[i], k[i + 1]), vv = mma::pack(v[i], v[i + 1]);
-        *reinterpret_cast<uint32_t*>(&s.fresh[0][(j * HD + d0 + i) * 2]) = kk;
-        *reinterpret_cast<uint32_t*>(&s.fresh[1][(j * HD + d0 + i) * 2]) = vv;
-        if (keep) {
-          *reinterpret_cast<uint32_t*>(a.k_pool + to + d0 + i) = kk;
-          *reinterpret_cast<uint32_t*>(a.v_pool + to + d0 + i) = vv;
-        }
-      }
-    }
     if (is_q) {
       turned<HD, Interleaved>(a, lane, q, s.norm[0], a.q_norm, q_angle);
       const float f = a.softcap > 0 ? a.scale : a.scale * kLog2e;
@@ -185,16 +173,30 @@ struct Attention {
         *reinterpret_cast<uint32_t*>(s.q[1] + at) = low;
       }
     }
+    if (is_k) {
+      turned<HD, Interleaved>(a, lane, k, s.norm[1], a.k_norm, k_angle);
+      const bool keep = x.part == r.parts - 1 && x.kind == kv * s.tiles && r.first + j >= x.row;
+      const int64_t to = keep ? int64_t(s.slot[j]) * token + kv * HD : 0;
+#pragma unroll
+      for (int i = 0; i < N; i += 2) {
+        const uint32_t kk = mma::pack(k[i], k[i + 1]), vv = mma::pack(v[i], v[i + 1]);
+        *reinterpret_cast<uint32_t*>(&s.fresh[0][(j * HD + d0 + i) * 2]) = kk;
+        *reinterpret_cast<uint32_t*>(&s.fresh[1][(j * HD + d0 + i) * 2]) = vv;
+        if (keep) {
+          *reinterpret_cast<uint32_t*>(a.k_pool + to + d0 + i) = kk;
+          *reinterpret_cast<uint32_t*>(a.v_pool + to + d0 + i) = vv;
+        }
+      }
+    }
   }
 
   float m[2], l[2], o[HD / 16][4];  // of columns 2t and 2t+1: maximum, sum of weights, sums of values: of dims 16i + g and 16i + g + 8
 
-  // renew brings this step's keys or values to a block from key pos on, and zeros behind the last.
+  // renew brings this step's keys or values to a block from key pos on.
   __device__ __forceinline__ void renew(unsigned char* unit, const unsigned char* fresh, int pos, int p0, int end) const {
-    for (int row = max(0, p0 - pos); row < 16; row++)
+    for (int row = max(0, p0 - pos); row < min(16, end); row++)
       if (lane < HD / 8)
-        *reinterpret_cast<uint4*>(unit + piece(row, lane)) =
-            row < end ? *reinterpret_cast<const uint4*>(fresh + ((pos + row - p0) * HD + lane * 8) * 2) : make_uint4(0, 0, 0, 0);
+        *reinterpret_cast<uint4*>(unit + piece(row, lane)) = *reinterpret_cast<const uint4*>(fresh + ((pos + row - p0) * HD + lane * 8) * 2);
     __syncwarp();
   }
 
@@ -265,16 +267,22 @@ struct Attention {
   }
 
   int place = 0;         // of the ring, of the block to take
-  bool reading = false;  // blocks of the cluster may read what warp_out has of this one
+  bool came = false;     // arrived at the cluster's barrier, as come may be written, and has not waited there
+  uint32_t phase = 0;    // of full
 
   // begin says what the block is at, and which key each column sees last.
   __device__ __forceinline__ void begin(const Item& x) {
     const Row& r = s.row[x.row];
-    if (tid == 0) s.item = x;
+    if (tid == 0) {
+      s.item = x;
+      if (r.parts > 1) ptx::cluster_expect<C>(&s.full, sizeof s.come);
+    }
     if (tid < kCols) s.seen[tid] = tid < r.rows * x.per ? a.positions[x.row + tid * x.inverse / 64] : -1;
+    if (tid < kNew) s.slot[tid] = tid < r.fresh ? a.slots[r.first + tid] : 0;
   }
 
-  __device__ __forceinline__ void run() {
+  // run does the item that is the number-th.
+  __device__ __forceinline__ void run(int number) {
     const Item& x = s.item;
     const Row& r = s.row[x.row];
     prepare(x, r);
@@ -291,88 +299,75 @@ struct Attention {
       block(ring + place, pos, r.p0, r.p0 + r.fresh - pos);
       place = place + 2 * kUnit == 2 * P * kUnit ? 0 : place + 2 * kUnit;
     }
-    if (reading) ptx::cluster_wait<C>(), reading = false;
 
     const bool whole = r.parts == 1;
-    constexpr int kEach = HD / 16 < C ? 1 : HD / 16 / C, kMine = HD / 16 < W ? 1 : HD / 16 / W;  // fragments of a rank's, of a warp's
-    const int rank = blockIdx.x % C, first = whole ? warp : rank * kEach + warp;
+    constexpr int kAll = HD / 16, kEach = kAll / C, kMine = kAll < W ? 1 : kAll / W;  // fragments: all, of a rank's, that a warp adds
+    const int rank = blockIdx.x % C, mine = rank * kEach + warp % kEach;
+    const bool adds = kEach < W ? warp / kEach == rank : true;  // over blocks, fragment mine
     float gates[kMine][4];
+    if (whole) {
 #pragma unroll
-    for (int k = 0; k < kMine; k++) load_gates(gates[k], x, cols, first + k * W);
+      for (int k = 0; k < kMine; k++) load_gates(gates[k], x, cols, warp + k * W);
+    } else {
+      load_gates(gates[0], x, cols, mine);
+    }
     float sinks[2];
 #pragma unroll
     for (int c = 0; c < 2; c++) sinks[c] = sink_of(x, cols, 2 * t + c);
 
-    // Over warps: each weighs its sums by the maximum of all.
+    // Over warps that had keys.
+    const int warps = min(W, x.hi - x.lo);
+    if (warp < warps) {
 #pragma unroll
-    for (int c = 0; c < 2; c++) {
-      l[c] += __shfl_xor_sync(~0u, l[c], 4);
-      l[c] += __shfl_xor_sync(~0u, l[c], 8);
-      l[c] += __shfl_xor_sync(~0u, l[c], 16);
-      if (g == 0) s.stat[warp][2 * t + c][0] = m[c];
+      for (int c = 0; c < 2; c++) {
+        l[c] += __shfl_xor_sync(~0u, l[c], 4);
+        l[c] += __shfl_xor_sync(~0u, l[c], 8);
+        l[c] += __shfl_xor_sync(~0u, l[c], 16);
+        if (g == 0) s.stat[warp][2 * t + c] = make_float2(m[c], l[c]);
+      }
+#pragma unroll
+      for (int i = 0; i < kAll; i++) s.warp_out[warp][i][lane] = make_float4(o[i][0], o[i][1], o[i][2], o[i][3]);
     }
+    if (!whole && came) ptx::cluster_wait<C>(), came = false;
     __syncthreads();
-    float top[2] = {-INFINITY, -INFINITY};
+    float top[2], sum[2];
+    float4 st[W], v = {};
 #pragma unroll
-    for (int w = 0; w < W; w++)
-#pragma unroll
-      for (int c = 0; c < 2; c++) top[c] = fmaxf(top[c], s.stat[w][2 * t + c][0]);
-#pragma unroll
-    for (int c = 0; c < 2; c++) {
-      const float f = m[c] == -INFINITY ? 0 : power(m[c] - top[c]);
-#pragma unroll
-      for (int i = 0; i < HD / 16; i++) o[i][c] *= f, o[i][c + 2] *= f;
-      if (g == 0) s.sums[warp][2 * t + c] = f * l[c];
-    }
-#pragma unroll
-    for (int i = 0; i < HD / 16; i++) s.warp_out[warp][i][lane] = make_float4(o[i][0], o[i][1], o[i][2], o[i][3]);
-    __syncthreads();
-    float sum[2] = {0, 0};
-#pragma unroll
-    for (int w = 0; w < W; w++)
-#pragma unroll
-      for (int c = 0; c < 2; c++) sum[c] += s.sums[w][2 * t + c];
+    for (int w = 0; w < W; w++) st[w] = w < warps ? *reinterpret_cast<const float4*>(&s.stat[w][2 * t]) : make_float4(-INFINITY, 0, -INFINITY, 0);
 #pragma unroll
     for (int k = 0; k < kMine; k++) {
       const int i = warp + k * W;
-      if (i >= HD / 16) break;
-      float4 v = s.warp_out[0][i][lane];
+      if (i >= kAll) break;
+      float4 u[W], add;
 #pragma unroll
-      for (int w = 1; w < W; w++) add(v, s.warp_out[w][i][lane]);
-      if (whole)
-        store(x, cols, i, v, top, sum, sinks, gates[k]);
-      else
-        s.warp_out[0][i][lane] = v;  // which this thread alone reads
+      for (int w = 0; w < W; w++) u[w] = w < warps ? s.warp_out[w][i][lane] : float4{};
+      merge<W>(add, top, sum, st, u);
+      if (whole) {
+        store(x, cols, i, add, top, sum, sinks, gates[k]);
+      } else if (i / kEach == rank) {
+        v = add;
+      } else {
+        const ptx::cluster_array<C> to(&s.come[i % kEach][0][lane].x, &s.full, rank ^ 1);
+        to.push(0, add), to.push(32 * 4, make_float4(top[0], sum[0], top[1], sum[1]));
+      }
     }
     if (whole) return;
-    if (warp == 0 && g == 0) {
-#pragma unroll
-      for (int c = 0; c < 2; c++) s.block_stat[2 * t + c][0] = top[c], s.block_stat[2 * t + c][1] = sum[c];
-    }
 
-    // Over the blocks of the cluster: each adds some fragments.
-    const int i = first, mine = i * 32 + lane;
-    const bool adds = warp < kEach && i < HD / 16, shared = r.parts > C;
-    float4 v = {};
-    ptx::cluster_arrive<C>();
-    ptx::cluster_wait<C>();
+    // Over the blocks of the cluster: each adds its fragments, of which the other brings the rest.
+    const bool shared = r.parts > C;
+    ptx::cluster_pushed<C>(&s.full, phase);
+    phase ^= 1;
     if (adds) {
-      float4 st[C], u[C];
-#pragma unroll
-      for (int k = 0; k < C; k++) {
-        st[k] = ptx::cluster_load<C>(reinterpret_cast<const float4*>(s.block_stat[2 * t]), k);
-        u[k] = ptx::cluster_load<C>(&s.warp_out[0][i][lane], k);
-      }
-      merge<C>(v, top, sum, st, u);
-      if (!shared) store(x, cols, i, v, top, sum, sinks, gates[0]);
+      const float4 own = make_float4(top[0], sum[0], top[1], sum[1]), other = s.come[warp % kEach][1][lane], u = s.come[warp % kEach][0][lane];
+      merge<C>(v, top, sum, {rank ? other : own, rank ? own : other}, {rank ? u : v, rank ? v : u});
+      if (!shared) store(x, cols, mine, v, top, sum, sinks, gates[0]);
     }
-    ptx::cluster_arrive_relaxed<C>();
-    reading = true;
+    if (number + int(gridDim.x) < s.shared) ptx::cluster_arrive_relaxed<C>(), came = true;
     if (!shared) return;
 
     // Over clusters: whoever comes last adds a slice of all, in order.
     const int n = r.parts / C;
-    const int64_t from = int64_t(x.row * kMost + x.kind * n) * (HD * 2) + mine;
+    const int64_t from = int64_t(x.row * kMost + x.kind * n) * (HD * 2) + mine * 32 + lane;
     float4* partial = reinterpret_cast<float4*>(a.partial) + from;
     float4* stat = reinterpret_cast<float4*>(a.partial_stat) + from;
     if (adds) {
@@ -399,7 +394,7 @@ struct Attention {
         }
         merge<kBatch + 1>(v, top, sum, st, u);
       }
-      store(x, cols, i, v, top, sum, sinks, gates[0]);
+      store(x, cols, mine, v, top, sum, sinks, gates[0]);
     }
     if (tid == 0) *arrived = 0;
   }
@@ -419,7 +414,6 @@ struct Attention {
       v.x += f * u[k].x, v.y += h * u[k].y, v.z += f * u[k].z, v.w += h * u[k].w;
     }
   }
-  __device__ __forceinline__ static void add(float4& v, const float4& u) { v.x += u.x, v.y += u.y, v.z += u.z, v.w += u.w; }
 
   // sink_of is a column's sink as scores are, times log2 e; of none its weight is 0.
   __device__ __forceinline__ float sink_of(const Item& x, int cols, int c) const {
@@ -458,6 +452,8 @@ __device__ __forceinline__ void attend(const Args& a) {
   A x(a, s);
   table<C>(a, s, threadIdx.x);
   if (int(blockIdx.x) >= s.items) return;
+  if (threadIdx.x == 0) ptx::cluster_open<C>(&s.full);
+  ptx::cluster_come<C>(), x.came = true;
   x.start();
   for (int d = threadIdx.x; d < HD; d += 32 * W) {
     if (a.q_norm) s.norm[0][d] = float(a.plus_one) + a.q_norm[d];
@@ -471,9 +467,9 @@ __device__ __forceinline__ void attend(const Args& a) {
     x.begin(it);
     __syncthreads();
     if (i == int(blockIdx.x)) ptx::wait_for_predecessor();
-    x.run();
+    x.run(i);
   }
-  if (x.reading) ptx::cluster_wait<C>();
+  if (x.came) ptx::cluster_wait<C>();
 }
 
 }  // namespace

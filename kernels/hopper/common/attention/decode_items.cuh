@@ -70,7 +70,7 @@ __device__ __forceinline__ void table(const Args& a, S& s, int tid) {
     const int all = __shfl_sync(~0u, sum, kRows - 1);
     r.base = big ? sum - big : all + small - r.items;
     if (row < kRows) s.row[row] = r;
-    if (row == kRows - 1) s.items = all + small;
+    if (row == kRows - 1) s.shared = all, s.items = all + small;
   }
   __syncthreads();
 }
