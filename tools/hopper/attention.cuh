@@ -6,6 +6,7 @@
 #include "../../kernels/include/mma/bf16.cuh"
 #include "../../kernels/include/mma/matrices.cuh"
 #include "../../kernels/include/ptx/cluster.cuh"
+#include "../../kernels/include/ptx/copy_or_zero.cuh"
 #include "../../kernels/include/ptx/sm90.cuh"
 #include "rig.cuh"
 

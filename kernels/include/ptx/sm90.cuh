@@ -70,10 +70,6 @@ __device__ __forceinline__ void async_wait() { asm volatile("cp.async.wait_all;"
 __device__ __forceinline__ void async_copy_weights(void* dst, const void* src) {
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(shared_address(dst)), "l"(src) : "memory");
 }
-// The same of keys and values, or zeros where there is nothing to copy.
-__device__ __forceinline__ void async_copy_or_zero(void* dst, const void* src, bool copies) {
-  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(shared_address(dst)), "l"(src), "r"(copies ? 16 : 0) : "memory");
-}
 // The same, and L2 lets go of it before anything else.
 __device__ __forceinline__ void async_copy_passing(void* dst, const void* src) {
   uint64_t policy;
@@ -173,7 +169,6 @@ __device__ __forceinline__ uint32_t load_shared_word(shared_pointer p) {
 inline void async_copy(void* dst, const void* src) { std::memcpy(dst, src, 16); }
 inline void async_wait() {}
 inline void async_copy_weights(void* dst, const void* src) { std::memcpy(dst, src, 16); }
-inline void async_copy_or_zero(void* dst, const void* src, bool copies) { copies ? std::memcpy(dst, src, 16) : std::memset(dst, 0, 16); }
 inline void async_copy_passing(void* dst, const void* src) { std::memcpy(dst, src, 16); }
 inline void async_commit() {}
 template <int N>

@@ -28,6 +28,7 @@
 #include "../../../include/mma/bf16.cuh"
 #include "../../../include/mma/matrices.cuh"
 #include "../../../include/ptx/cluster.cuh"
+#include "../../../include/ptx/copy_or_zero.cuh"
 #include "../../../include/ptx/sm90.cuh"
 
 namespace {
