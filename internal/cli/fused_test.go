@@ -29,6 +29,7 @@ var fusedPlans = []struct {
 	{"llama-tall", 300, true},
 	{"llama-nvfp4", 8, false},
 	{"qwen3-moe", 40, false},
+	{"qwen3-moe-fp8", 8, false},
 	{"qwen3-moe-nvfp4", 40, false},
 	{"qwen3-moe-nvfp4", 260, true},
 	{"qwen3.5-moe", 8, false},

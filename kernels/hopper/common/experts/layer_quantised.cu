@@ -227,7 +227,4 @@ struct Quantised {
   LAYER(F, 1)     \
   LAYER(F, 4)     \
   LAYER(F, 8)
-LAYERS(e4m3)
 LAYERS(e4m3_b128)
-LAYERS(nvfp4)
-LAYERS(mxfp4)
