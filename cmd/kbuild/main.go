@@ -38,7 +38,10 @@ func main() {
 	}
 	flag.Parse()
 	o.Compilers[kernel.NVIDIA], o.Compilers[kernel.AMD] = *nvcc, *clang
-	if flag.NArg() == 1 && flag.Arg(0) == "check" {
+	if flag.Arg(0) == "check" {
+		if flag.NArg() > 1 {
+			end([]error{diag.Errorf(diag.Invalid, "check takes no arguments; flags stand before it")})
+		}
 		end(kbuild.Check(o.Root, *seen, os.Stdout))
 	}
 	classes := flag.Args()

@@ -64,12 +64,24 @@ func Carried(fsys fs.FS) (map[string]*Index, error) {
 			return nil, diag.Errorf(diag.IO, "compiled kernels: %w", err)
 		}
 		x := &Index{}
-		if err := json.Unmarshal(src, x); err != nil || x.Class != path.Base(path.Dir(f)) {
+		if err := json.Unmarshal(src, x); err != nil || x.Class != path.Base(path.Dir(f)) || !x.whole() {
 			return nil, diag.Errorf(diag.Format, "it is no index of kbuild's; build the kernels again").At(diag.Pos{File: f}).Because(err)
 		}
 		out[x.Class] = x
 	}
 	return out, nil
+}
+
+// whole says whether every module that the index lists has a description that kbuild can have written.
+func (x *Index) whole() bool {
+	for _, modules := range append(slices.Collect(maps.Values(x.Targets)), x.Modules) {
+		for _, o := range modules {
+			if o == nil || o.Bytes < 0 || o.Bytes > maxCode || !fs.ValidPath(o.File) {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // Object is a target's module: its own, else its class's; nil if there is none.
@@ -175,7 +187,7 @@ func readCode(fsys fs.FS, class string, o *Object) ([]byte, error) {
 	if err != nil {
 		return nil, diag.Errorf(diag.Internal, "zstd: %w", err)
 	}
-	code, err := d.DecodeAll(packed, make([]byte, 0, min(o.Bytes, maxCode)))
+	code, err := d.DecodeAll(packed, make([]byte, 0, o.Bytes))
 	if err == nil && CodeSum(code) != o.Sum {
 		err = errors.New("its sum differs from the index")
 	}

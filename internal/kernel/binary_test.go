@@ -118,6 +118,11 @@ func TestCodeIsRefused(t *testing.T) {
 		{"a file that is damaged", "hw", func(f fstest.MapFS, _ *Tree, _ *Index) { d := f["bin/hw/a.rows.zst"].Data; d[len(d)-6] ^= 1 }, "", "bin/hw/a.rows.zst: the compiled code is damaged"},
 		{"a file of another module", "hw", func(f fstest.MapFS, _ *Tree, _ *Index) { f["bin/hw/a.rows.zst"] = f["bin/hw/a.tiled.zst"] }, "", "bin/hw/a.rows.zst: the compiled code is damaged: its sum differs from the index"},
 		{"an index of another class", "hw", func(f fstest.MapFS, _ *Tree, x *Index) { x.Class = "ww"; f["bin/hw/index.json"].Data = []byte("{}") }, "bin/hw/index.json: it is no index of kbuild's", "bin/hw/index.json: it is no index"},
+		{"an index with a module of nothing", "hw", func(_ fstest.MapFS, _ *Tree, x *Index) { x.Modules["a/rows"] = nil }, "bin/hw/index.json: it is no index of kbuild's", "bin/hw/index.json: it is no index"},
+		{"an index with a size below 0", "hw", func(_ fstest.MapFS, _ *Tree, x *Index) { x.Modules["a/rows"].Bytes = -5 }, "bin/hw/index.json: it is no index of kbuild's", "bin/hw/index.json: it is no index"},
+		{"an index with a file elsewhere", "hw", func(_ fstest.MapFS, _ *Tree, x *Index) {
+			x.Targets["hw/large/bf16"]["a/rows"].File = "../other/a.rows.zst"
+		}, "bin/hw/index.json: it is no index of kbuild's", "bin/hw/index.json: it is no index"},
 		{"a target that is no more", "hw", func(_ fstest.MapFS, _ *Tree, x *Index) { x.Targets["hw/large/bf17"] = map[string]*Object{} }, "-", "hw/large/bf17 is no target of the tree"},
 		{"an entry too many", "hw", func(_ fstest.MapFS, _ *Tree, x *Index) { x.Modules["a/tiled"].Entries["spare"] = Usage{} }, "-", "hw/common/a/tiled.cu: no kernel of any class names entry spare of module a/tiled"},
 		{"an entry too few", "hw", func(_ fstest.MapFS, _ *Tree, x *Index) { delete(x.Modules["a/points"].Entries, "points_4") }, "-", "kernel points on class hw: module a/points has no entry points_{n}"},

@@ -99,7 +99,8 @@ func readLayer(fsys fs.FS, dir, vendor string) (*Layer, error) {
 	if err := l.generate(fsys, ext); err != nil {
 		return nil, err
 	}
-	for m, from := range l.Modules {
+	for _, m := range slices.Sorted(maps.Keys(l.Modules)) {
+		from := l.Modules[m]
 		s, ok := l.sources[from]
 		switch _, taken := l.sources[m]; {
 		case !moduleName.MatchString(m):

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"math"
 	"path"
 	"slices"
 	"strconv"
@@ -70,6 +71,26 @@ type Sampling struct {
 	MinP              *float64 `toml:"min_p"`
 	PresencePenalty   *float64 `toml:"presence_penalty"`
 	RepetitionPenalty *float64 `toml:"repetition_penalty"`
+}
+
+// outside names a value that no sampler takes, and which ones it does; "" if there is none. NaN is outside of everything.
+func (s Sampling) outside() (key, want string) {
+	in := func(v *float64, least, most float64) bool { return v == nil || *v >= least && *v <= most }
+	switch {
+	case !in(s.Temperature, 0, math.MaxFloat64):
+		return "temperature", "a number of at least 0"
+	case !in(s.TopP, 0, 1):
+		return "top_p", "from 0 to 1"
+	case s.TopK != nil && *s.TopK < -1:
+		return "top_k", "at least 0, or -1 for all"
+	case !in(s.MinP, 0, 1):
+		return "min_p", "from 0 to 1"
+	case !in(s.PresencePenalty, -math.MaxFloat64, math.MaxFloat64):
+		return "presence_penalty", "a number"
+	case !in(s.RepetitionPenalty, 0, math.MaxFloat64):
+		return "repetition_penalty", "a number of at least 0"
+	}
+	return "", ""
 }
 
 // String lists what the preset gives: "temperature 0.6, top_k 20".
@@ -246,11 +267,9 @@ func readModel(fsys fs.FS, name string) (*Model, error) {
 			return nil, f.Errorf("match_names."+strconv.Itoa(i), "%q is compared with names in lower case", n)
 		}
 	}
-	for preset, s := range m.Sampling {
-		for key, v := range map[string]*float64{"temperature": s.Temperature, "top_p": s.TopP, "min_p": s.MinP, "repetition_penalty": s.RepetitionPenalty} {
-			if v != nil && *v < 0 {
-				return nil, f.Errorf("sampling."+preset+"."+key, "%s must not be negative", key)
-			}
+	for _, preset := range slices.Sorted(maps.Keys(m.Sampling)) {
+		if key, want := m.Sampling[preset].outside(); key != "" {
+			return nil, f.Errorf("sampling."+preset+"."+key, "%s must be %s", key, want)
 		}
 	}
 	if m.Behavior.MaxThinkingBudget < 0 || m.Behavior.NumDrafts < 0 {
