@@ -290,6 +290,18 @@ func TestModulesAreCheckedBeforeTheyLoad(t *testing.T) {
 	}
 }
 
+func TestALaunchThatLosesTheDeviceIsNamedOnce(t *testing.T) {
+	f, d := openFake(t)
+	l, err := d.Bind(goodBinding(t, d))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.fail[cuLaunchKernelEx] = 700
+	if err := d.Launch(l); !diag.Is(err, diag.DeviceLost) || strings.Count(err.Error(), "launch L00.q (kernel linear, entry linear_bf16_f32_fast_4) of head ") != 1 {
+		t.Errorf("%v", err)
+	}
+}
+
 func TestALostDeviceStaysLost(t *testing.T) {
 	f, d := openFake(t)
 	l, err := d.Bind(goodBinding(t, d))

@@ -150,7 +150,7 @@ func (d *Device) check(r result, what string) error {
 	}
 	if diag.Is(err, diag.DeviceLost) {
 		switch {
-		case strings.HasSuffix(what, d.newest): // it is named, or there was none
+		case strings.Contains(what, d.newest): // it is named, or there was none
 		case d.given != "":
 			err = diag.Errorf(diag.DeviceLost, "%w (the newest launch was %s of %s)", err, d.newest, d.given)
 		default:

@@ -102,6 +102,35 @@ func TestThePortableClassComputesEveryOp(t *testing.T) {
 	}
 }
 
+// TestAStepWithALimitIsNoneOfAKernelWithout: an attribute that a kernel lacks has to be at the value at which it does nothing.
+func TestAStepWithALimitIsNoneOfAKernelWithout(t *testing.T) {
+	tree, err := kernel.Load(kernels.FS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, tried := stories()["linear_glu"], 0
+	for name, k := range tree.Classes["hopper"].Kernels {
+		if k.Reference != "linear_glu" || k.Attr("limit") != nil {
+			continue
+		}
+		for _, s := range list {
+			p := *s.steps[0]
+			if refuses(k, &p) != nil {
+				continue
+			}
+			tried++
+			p.attrs = slices.Clone(p.attrs)
+			p.attrs[slices.IndexFunc(p.attrs, func(a plan.Attr) bool { return a.Name == "limit" })].Float = 7
+			if refuses(k, &p) == nil {
+				t.Errorf("%s, which knows no limit, takes %s with one", name, s.name)
+			}
+		}
+	}
+	if tried == 0 {
+		t.Error("no story fits such a kernel")
+	}
+}
+
 // plays says whether the class's kernels, k among them, take all steps of a story.
 func (m *machine) plays(s *story, k *kernel.Kernel) bool {
 	return !slices.ContainsFunc(s.steps, func(p *step) bool {

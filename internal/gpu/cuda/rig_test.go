@@ -10,6 +10,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/metrale/metrale/internal/diag"
@@ -289,7 +290,7 @@ func (m *machine) kernelOf(p *step, over *kernel.Kernel) *kernel.Kernel {
 	return m.class.Kernels[p.kernel]
 }
 
-// refuses says why a kernel does not take a step: an element type, a condition or an optional argument that it lacks.
+// refuses says why a kernel does not take a step: an element type, a condition, an optional argument or an attribute that it lacks.
 func refuses(k *kernel.Kernel, p *step) error {
 	env, err := environment(k, p)
 	if err != nil {
@@ -315,8 +316,9 @@ func refuses(k *kernel.Kernel, p *step) error {
 		}
 	}
 	for _, x := range p.attrs {
-		if m := k.Attr(x.Name); m != nil && len(m.Values) > 0 && !slices.Contains(m.Values, x.Str) {
-			return fmt.Errorf("attribute %s is %s", x.Name, x.Str)
+		m := k.Attr(x.Name)
+		if m == nil && x.Kind == plan.FloatAttr && !neutral(x) || m != nil && len(m.Values) > 0 && !slices.Contains(m.Values, x.Str) {
+			return fmt.Errorf("attribute %s is %s", x.Name, x.Value())
 		}
 	}
 	for _, c := range k.Where {
@@ -325,6 +327,14 @@ func refuses(k *kernel.Kernel, p *step) error {
 		}
 	}
 	return nil
+}
+
+// neutral says whether a float attribute does nothing, so that a kernel need not have it: a limit or cap of 0, a scale of 1.
+func neutral(x plan.Attr) bool {
+	if strings.HasSuffix(x.Name, "scale") {
+		return x.Float == 1
+	}
+	return x.Float == 0
 }
 
 // environment binds the names of a kernel's shapes.
