@@ -53,6 +53,14 @@ const (
 	copiesUS   = 2000
 )
 
+// Shapes are the names of all shapes, in order.
+func Shapes() (names []string) {
+	for _, s := range shapes32() {
+		names = append(names, s.name)
+	}
+	return names
+}
+
 // Run measures the shapes, each by the launches that the device's class lowers it to.
 func (m *Micro) Run(ctx context.Context) (*Reading, error) {
 	out := &Reading{Program: "met", Device: m.Device.Info().Name, Rotate: m.Rotate}

@@ -4,6 +4,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -45,11 +46,14 @@ type benchmarkFlags struct {
 	sampling       string
 	json           bool
 	noFusion       bool
+
+	kvType tensor.DType // of kv; None: the class's
 }
 
 // benchmark measures one model and adds to results, which print as a table or as JSON.
 type benchmark struct {
 	measure func(ctx context.Context, s *bench.Subject, f *benchmarkFlags) error
+	count   func() int // of results
 	results func() any
 	print   func(io.Writer) error
 }
@@ -72,13 +76,15 @@ the device's memory once, in the same run.`,
 				return err
 			}
 			b := make_()
-			if err := f.run(cmd.Context(), args, cmd.ErrOrStderr(), b); err != nil {
+			err := f.run(cmd.Context(), args, cmd.ErrOrStderr(), b)
+			if err != nil && b.count() == 0 {
 				return err
 			}
+			// What was measured before something failed is told, too.
 			if f.json {
-				return printJSON(cmd.OutOrStdout(), b.results())
+				return errors.Join(err, printJSON(cmd.OutOrStdout(), b.results()))
 			}
-			return b.print(cmd.OutOrStdout())
+			return errors.Join(err, b.print(cmd.OutOrStdout()))
 		},
 	}
 	fl := cmd.Flags()
@@ -120,18 +126,28 @@ func (f *benchmarkFlags) check(models []string) error {
 	case f.sampling != "greedy" && f.sampling != "drawn":
 		return diag.Errorf(diag.Invalid, "--sampling %s: want greedy or drawn", f.sampling).For("sampling")
 	}
+	if f.kvType = tensor.None; f.kv != "" {
+		var ok bool
+		if f.kvType, ok = tensor.ParseDType(f.kv); !ok {
+			return diag.Errorf(diag.Invalid, "--kv %s is no element type", f.kv).For("kv")
+		}
+	}
+	if err := checkCompute(f.compute); err != nil {
+		return err
+	}
 	return f.deviceFlags.check()
+}
+
+// checkCompute refuses a --compute before a device is opened.
+func checkCompute(compute string) error {
+	if compute != circuit.Declared && compute != circuit.Float32 {
+		return diag.Errorf(diag.Invalid, "--compute %s: want %s or %s", compute, circuit.Float32, circuit.Declared).For("compute")
+	}
+	return nil
 }
 
 // run measures the models one after the other.
 func (f *benchmarkFlags) run(ctx context.Context, models []string, log io.Writer, b benchmark) error {
-	kv := tensor.None
-	if f.kv != "" {
-		var ok bool
-		if kv, ok = tensor.ParseDType(f.kv); !ok {
-			return diag.Errorf(diag.Invalid, "--kv %s is no element type", f.kv).For("kv")
-		}
-	}
 	dev, err := f.open(log)
 	if err != nil {
 		return err
@@ -141,17 +157,25 @@ func (f *benchmarkFlags) run(ctx context.Context, models []string, log io.Writer
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(log, "%s, read sweep %.0f GB/s\n", dev.Info().Name, sweep)
+	fmt.Fprintf(log, "%s, %s\n", dev.Info().Name, sweepText(sweep))
 	for _, name := range models {
-		if err := f.model(ctx, name, dev, kv, sweep, log, b); err != nil {
-			return err
+		if err := f.model(ctx, name, dev, sweep, log, b); err != nil {
+			return diag.Errorf(diag.CodeOf(err), "%s: %w", name, err)
 		}
 	}
 	return nil
 }
 
+// sweepText says what was swept: no floor and no share is given without it.
+func sweepText(gbs float64) string {
+	if gbs == 0 {
+		return "no read sweep: the class has no kernel for it"
+	}
+	return fmt.Sprintf("read sweep %.0f GB/s", gbs)
+}
+
 // model loads one and measures it.
-func (f *benchmarkFlags) model(ctx context.Context, name string, dev gpu.Device, kv tensor.DType, sweep float64, log io.Writer, b benchmark) error {
+func (f *benchmarkFlags) model(ctx context.Context, name string, dev gpu.Device, sweep float64, log io.Writer, b benchmark) error {
 	c, err := openBenchmark(name)
 	if err != nil {
 		return err
@@ -163,7 +187,7 @@ func (f *benchmarkFlags) model(ctx context.Context, name string, dev gpu.Device,
 	most, size := slices.Max(f.batches), c.pageSize(dev.Info().Class)
 	pages, all := bench.Room(most, f.context, f.steps, size)
 	began := time.Now()
-	m, err := c.load(ctx, modelOptions{device: dev, compute: f.compute, kv: kv, noFusion: f.noFusion, eager: f.eager,
+	m, err := c.load(ctx, modelOptions{device: dev, compute: f.compute, kv: f.kvType, noFusion: f.noFusion, eager: f.eager,
 		limits: plan.Limits{Rows: int64(most), Seqs: int64(most), Outs: int64(most), PageSize: size, Pages: pages}, pages: all, slots: most,
 		sampling: c.sampling(dev, 0, most)})
 	if err != nil {
@@ -199,6 +223,7 @@ func decodeBenchmark() benchmark {
 			}
 			return nil
 		},
+		count:   func() int { return len(list) },
 		results: func() any { return list },
 		print:   func(w io.Writer) error { return bench.PrintDecoding(w, list) },
 	}
@@ -217,6 +242,7 @@ func kernelBenchmark() benchmark {
 			}
 			return nil
 		},
+		count:   func() int { return len(list) },
 		results: func() any { return list },
 		print:   func(w io.Writer) error { return bench.PrintKernels(w, list) },
 	}

@@ -75,6 +75,9 @@ func (f *loadFlags) check() error {
 			return err
 		}
 	}
+	if err := checkCompute(f.compute); err != nil {
+		return err
+	}
 	return f.deviceFlags.check()
 }
 

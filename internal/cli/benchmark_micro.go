@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -37,6 +38,9 @@ met benchmark compare sets the two beside each other.`,
 			pattern, err := regexp.Compile(only)
 			if err != nil {
 				return diag.Errorf(diag.Invalid, "--only %s: %v", only, err).For("only")
+			}
+			if !slices.ContainsFunc(bench.Shapes(), pattern.MatchString) {
+				return diag.Errorf(diag.NotFound, "--only %s: it is none of %s", only, strings.Join(bench.Shapes(), ", ")).For("only")
 			}
 			if rotate < 0 || sweep < 1 {
 				return diag.Errorf(diag.Invalid, "--rotate %d, --sweep %d: want at least 0 and 1", rotate, sweep).For("rotate")

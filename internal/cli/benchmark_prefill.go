@@ -4,6 +4,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -57,19 +58,13 @@ ceiling and its bytes at the read sweep.`,
 			if err := f.check(args); err != nil {
 				return err
 			}
-			list, err := f.run(cmd.Context(), args, cmd.ErrOrStderr())
-			if err != nil {
+			list := &prefillResults{prompts: []*bench.Prefilling{}, kernels: []*bench.PromptKernel{}}
+			err := f.run(cmd.Context(), args, cmd.ErrOrStderr(), list)
+			if err != nil && len(list.prompts)+len(list.kernels) == 0 {
 				return err
 			}
-			switch {
-			case f.json && f.kernels:
-				return printJSON(cmd.OutOrStdout(), list.kernels)
-			case f.json:
-				return printJSON(cmd.OutOrStdout(), list.prompts)
-			case f.kernels:
-				return bench.PrintPromptKernels(cmd.OutOrStdout(), list.kernels)
-			}
-			return bench.PrintPrefilling(cmd.OutOrStdout(), list.prompts)
+			// What was measured before something failed is told, too.
+			return errors.Join(err, f.print(cmd.OutOrStdout(), list))
 		},
 	}
 	fl := cmd.Flags()
@@ -96,39 +91,56 @@ func (f *prefillFlags) check(models []string) error {
 	case f.kernels && f.chunk > 0:
 		return diag.Errorf(diag.Invalid, "--kernels measures the step of a whole prompt: no --chunk").For("kernels")
 	}
+	if err := checkCompute(f.compute); err != nil {
+		return err
+	}
 	return f.deviceFlags.check()
 }
 
-func (f *prefillFlags) run(ctx context.Context, models []string, log io.Writer) (*prefillResults, error) {
+// print writes what the flags ask for.
+func (f *prefillFlags) print(w io.Writer, list *prefillResults) error {
+	switch {
+	case f.json && f.kernels:
+		return printJSON(w, list.kernels)
+	case f.json:
+		return printJSON(w, list.prompts)
+	case f.kernels:
+		return bench.PrintPromptKernels(w, list.kernels)
+	}
+	return bench.PrintPrefilling(w, list.prompts)
+}
+
+// run adds to list, model by model.
+func (f *prefillFlags) run(ctx context.Context, models []string, log io.Writer, list *prefillResults) error {
 	dev, err := f.open(log)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer dev.Close()
-	list, sweep := &prefillResults{prompts: []*bench.Prefilling{}, kernels: []*bench.PromptKernel{}}, 0.0
+	sweep := 0.0
 	if f.kernels {
 		if sweep, err = bench.Sweep(dev, 4<<30); err != nil {
-			return nil, err
+			return err
 		}
-		fmt.Fprintf(log, "read sweep %.0f GB/s\n", sweep)
+		fmt.Fprintln(log, sweepText(sweep))
 	}
 	ceiling := f.ceiling * 1e12
 	if ceiling == 0 {
 		lib, err := f.carried(dev, log)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		if ceiling, err = bench.Ceiling(dev, lib); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	fmt.Fprintf(log, "%s, matrix products %.1f TFLOP/s\n", dev.Info().Name, ceiling/1e12)
 	for _, name := range models {
 		if err := f.model(ctx, name, dev, ceiling, sweep, log, list); err != nil {
-			return nil, err
+			return diag.Errorf(diag.CodeOf(err), "%s: %w", name, err)
 		}
 	}
-	return list, nil
+	return nil
 }
 
 // model loads one with a plan for each size of a step, and measures it.

@@ -76,7 +76,25 @@ func newRoot(env environment) *cobra.Command {
 	root.SetVersionTemplate("met {{.Version}}\n")
 	root.SetFlagErrorFunc(suggestFlag)
 	root.AddCommand(newServeCmd(env), newChatCmd(env), newListCmd(env), newDoctorCmd(env), newCircuitCmd(env), newKernelsCmd(), newEvalCmd(env), newBenchmarkCmd(env), newVersionCmd())
+	countArguments(root)
 	return root
+}
+
+// countArguments makes every verb that is given too few or too many arguments say which it takes, where cobra only counts.
+func countArguments(cmd *cobra.Command) {
+	if check := cmd.Args; check != nil {
+		cmd.Args = func(cmd *cobra.Command, args []string) error {
+			err := check(cmd, args)
+			if err != nil && strings.Contains(err.Error(), "arg(s)") {
+				_, takes, _ := strings.Cut(cmd.Use, " ")
+				err = diag.Errorf(diag.Invalid, "%q takes %s; given: %s", cmd.CommandPath(), takes, plural(len(args), "argument"))
+			}
+			return err
+		}
+	}
+	for _, c := range cmd.Commands() {
+		countArguments(c)
+	}
 }
 
 // group is what a verb that only has verbs of its own does: help, or a refusal of one that it does not have.

@@ -63,6 +63,7 @@ func (f *serveFlags) add(fs *pflag.FlagSet, env environment) {
 	fs.IntVar(&f.maxSeqLen, "max-seq-len", 0, "most tokens of a sequence (default: the model's, at most 32768)")
 	fs.IntVar(&f.maxBatch, "max-batch-size", 8, "most sequences that run at a time")
 	fs.IntVar(&f.maxPrefill, "max-prefill-tokens", cpuPrefill, "most prompt tokens in a step (default: 512 on the CPU, 2048 on a GPU)")
+	fs.Lookup("max-prefill-tokens").DefValue = "0" // help would show cpuPrefill beside both
 	fs.IntVar(&f.maxNumSeqs, "max-num-seqs", 128, "most sequences that wait")
 	fs.IntVar(&f.maxImageTokens, "max-image-tokens", 2048, "most tokens of an image, larger ones are made smaller; 0: take no images")
 	fs.StringSliceVar(&f.imageHosts, "allow-image-host", nil, "host, with its port, that images of requests may be fetched from (default: none)")
