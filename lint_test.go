@@ -13,9 +13,11 @@ import (
 )
 
 // longFiles may have more than maxLines, each with its reason.
-var longFiles = map[string]string{}
+var longFiles = map[string]string{
+	"kernels/hopper/common/recurrent/delta_chunks.cu": "two kernels that share the layout of what one leaves for the other",
+}
 
-const maxLines = 650
+const maxLines = 600
 
 // generated files are exempt from rules about style, not from the licence line.
 func generated(src []byte) bool {

@@ -346,22 +346,28 @@ func TestRowsDoNotMeet(t *testing.T) {
 	gpu, _ := machines(t)
 	all := stories()
 	for _, k := range gpu.promised(t, "TestRowsDoNotMeet", true) {
-		for _, s := range all[k.Reference] {
-			last := s.steps[len(s.steps)-1]
-			n := last.counts[plan.Rows]
-			gathers := slices.ContainsFunc(last.arrays, func(a *array) bool { return a.axes[0].Name == plan.Outs })
-			if n < 2 || k.Arg("cu_rows") != nil || gathers || !gpu.plays(s, k) {
-				continue
-			}
-			got := gpu.run(t, s, k)[len(s.steps)-1]
-			for _, row := range []int{0, n / 2, n - 1} {
-				one := s.alone(row)
-				p := one.steps[len(one.steps)-1]
-				alone := gpu.run(t, one, nil)[len(one.steps)-1]
-				for param := range alone {
-					width := len(p.floats(alone, param))
-					sameBits(t, fmt.Sprintf("%s of %s: row %d of %s", k.Name, s.name, row, param), last.floats(got, param)[row*width:][:width], p.floats(alone, param))
-				}
+		gpu.rowsDoNotMeet(t, k, all[k.Reference], (*story).alone, nil)
+	}
+}
+
+// rowsDoNotMeet holds some rows of each story that k plays against what by gives for the story of that row alone; nil is the class's kernel.
+func (m *machine) rowsDoNotMeet(t *testing.T, k *kernel.Kernel, list []*story, only func(s *story, row int) *story, by *kernel.Kernel) {
+	t.Helper()
+	for _, s := range list {
+		last := s.steps[len(s.steps)-1]
+		n := last.counts[plan.Rows]
+		gathers := slices.ContainsFunc(last.arrays, func(a *array) bool { return a.axes[0].Name == plan.Outs })
+		if n < 2 || k.Arg("cu_rows") != nil || gathers || !m.plays(s, k) {
+			continue
+		}
+		got := m.run(t, s, k)[len(s.steps)-1]
+		for _, row := range []int{0, n / 2, n - 1} {
+			one := only(s, row)
+			p := one.steps[len(one.steps)-1]
+			alone := m.run(t, one, by)[len(one.steps)-1]
+			for param := range alone {
+				width := len(p.floats(alone, param))
+				sameBits(t, fmt.Sprintf("%s of %s: row %d of %s", k.Name, s.name, row, param), last.floats(got, param)[row*width:][:width], p.floats(alone, param))
 			}
 		}
 	}
@@ -401,24 +407,7 @@ func TestRowsDoNotMeetInTiles(t *testing.T) {
 		if gpu.class.Families[k.Family].Compute != "tensor" || gpu.lacks(k) != "" {
 			continue
 		}
-		for _, s := range all[k.Reference] {
-			last := s.steps[len(s.steps)-1]
-			n := last.counts[plan.Rows]
-			gathers := slices.ContainsFunc(last.arrays, func(a *array) bool { return a.axes[0].Name == plan.Outs })
-			if n < 2 || k.Arg("cu_rows") != nil || gathers || !gpu.plays(s, k) {
-				continue
-			}
-			got := gpu.run(t, s, k)[len(s.steps)-1]
-			for _, row := range []int{0, n / 2, n - 1} {
-				one := s.first(row)
-				p := one.steps[len(one.steps)-1]
-				alone := gpu.run(t, one, k)[len(one.steps)-1]
-				for param := range alone {
-					width := len(p.floats(alone, param))
-					sameBits(t, fmt.Sprintf("%s of %s: row %d of %s", k.Name, s.name, row, param), last.floats(got, param)[row*width:][:width], p.floats(alone, param))
-				}
-			}
-		}
+		gpu.rowsDoNotMeet(t, k, all[k.Reference], (*story).first, k)
 	}
 }
 
