@@ -209,6 +209,7 @@ func (t *Tree) checkCarried(fsys fs.FS, x *Index) (bad []error) {
 	if x.Arch != common.Class.Arch {
 		return []error{diag.Errorf(diag.Format, "compiled for %s; the class is %s", x.Arch, common.Class.Arch).At(at)}
 	}
+	told := map[[2]string]bool{} // modules and closures, most of which a leaf shares with its class
 	for _, name := range append([]string{x.Class}, slices.Sorted(maps.Keys(x.Targets))...) {
 		tg := t.Targets[name]
 		if tg == nil {
@@ -225,16 +226,20 @@ func (t *Tree) checkCarried(fsys fs.FS, x *Index) (bad []error) {
 			}
 		}
 		for _, m := range tg.Used() {
-			o := x.Object(name, m)
-			if o == nil {
-				bad = append(bad, diag.Errorf(diag.Format, "%s: module %s is not compiled", name, m).At(at))
+			hash, err := tg.Modules[m].Closure(fsys, x.Compiler)
+			if err != nil {
+				bad = append(bad, err)
 				continue
 			}
-			if hash, err := tg.Modules[m].Closure(fsys, x.Compiler); err != nil {
-				bad = append(bad, err)
-			} else if hash != o.Hash {
+			o, key := x.Object(name, m), [2]string{m, hash}
+			switch {
+			case told[key] && o == x.Modules[m]:
+			case o == nil:
+				bad = append(bad, diag.Errorf(diag.Format, "%s: module %s is not compiled", name, m).At(at))
+			case hash != o.Hash:
 				bad = append(bad, diag.Errorf(diag.Format, "%s: module %s was compiled from other sources; run kbuild %s", name, m, x.Class).At(at))
 			}
+			told[key] = true
 		}
 	}
 	if len(bad) > 0 {
