@@ -3,8 +3,8 @@
 // Command kbuild compiles the kernel tree.
 //
 //	kbuild [flags] [CLASS…]   compile classes and their leaves into kernels/bin
-//	kbuild [flags] check      hold the tree, and what is compiled of it, against its rules, and list kernels that no device has run in
-//	                          the form that the tree has (with -seen, they are errors); needs no compiler
+//	kbuild [flags] check      hold the tree, circuits and lowering rules among it, and what is compiled of it, against its rules, and list
+//	                          kernels that no device has run in the form that the tree has (with -seen, they are errors); needs no compiler
 //
 // METRALE_TARGET_HW, METRALE_TARGET_MODEL and METRALE_TARGET_QUANT are patterns ("*", "qwen3*") of the classes, models and
 // quantisations to compile; each is * unless set. Classes on the command line stand for METRALE_TARGET_HW.
@@ -19,6 +19,7 @@ import (
 	"path/filepath"
 	"runtime"
 
+	"github.com/metrale/metrale/internal/circuit"
 	"github.com/metrale/metrale/internal/diag"
 	"github.com/metrale/metrale/internal/kbuild"
 	"github.com/metrale/metrale/internal/kernel"
@@ -42,7 +43,7 @@ func main() {
 		if flag.NArg() > 1 {
 			end([]error{diag.Errorf(diag.Invalid, "check takes no arguments; flags stand before it")})
 		}
-		end(kbuild.Check(o.Root, *seen, os.Stdout))
+		end(check(o.Root, *seen))
 	}
 	classes := flag.Args()
 	if len(classes) == 0 {
@@ -55,6 +56,18 @@ func main() {
 			end([]error{err})
 		}
 	}
+}
+
+// check holds the tree against its rules, and circuits and lowering rules against its kernels.
+func check(root string, allSeen bool) []error {
+	bad := kbuild.Check(root, allSeen, os.Stdout)
+	if len(bad) > 0 {
+		return bad
+	}
+	if _, err := circuit.LoadLibrary(os.DirFS(root)); err != nil {
+		return []error{err}
+	}
+	return nil
 }
 
 // end prints what is wrong and leaves with the status of the first.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/metrale/metrale/internal/circuit"
 	"github.com/metrale/metrale/internal/diag"
 	"github.com/metrale/metrale/internal/kernel"
 	"github.com/metrale/metrale/kernels"
@@ -317,6 +318,9 @@ func checkTree(out io.Writer, fsys fs.FS) error {
 		return err
 	}
 	bad := tree.Check(fsys)
+	if _, err := circuit.LoadLibrary(fsys); err != nil {
+		bad = append(bad, err)
+	}
 	for _, err := range bad {
 		fmt.Fprintln(out, err)
 	}

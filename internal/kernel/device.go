@@ -28,7 +28,7 @@ func loadDevices(fsys fs.FS) (map[string]*Device, error) {
 		switch {
 		case d.Name == "" || d.Class == "" || d.Source == "":
 			return nil, f.Errorf(at, "device %s needs name, class and source", id)
-		case d.Memory <= 0 || d.Bandwidth <= 0 || d.Flops["f32"] <= 0:
+		case d.Memory <= 0 || !(d.Bandwidth > 0) || !(d.Flops["f32"] > 0): // nor NaN
 			return nil, f.Errorf(at, "device %s needs memory, bandwidth and flops.f32 above 0", id)
 		}
 	}

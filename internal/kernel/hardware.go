@@ -104,6 +104,10 @@ func readHardware(fsys fs.FS) (map[string]*hardwareFile, error) {
 			return nil, h.file.Errorf("hardware", "class %s has no arch to compile for", h.Hardware.Class)
 		case h.Hardware.Arch != "" && !arch.MatchString(h.Hardware.Arch):
 			return nil, h.file.Errorf("hardware.arch", "%q is no architecture of vendor %s", h.Hardware.Arch, h.Hardware.Vendor)
+		case h.Build.SpillBytes != nil && *h.Build.SpillBytes < 0:
+			return nil, h.file.Errorf("build.spill_bytes", "a ceiling is not negative")
+		case h.Build.StaticShared != nil && *h.Build.StaticShared < 0:
+			return nil, h.file.Errorf("build.static_shared", "a ceiling is not negative")
 		}
 		raw[h.Hardware.Class] = h
 	}

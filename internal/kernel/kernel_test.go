@@ -173,6 +173,9 @@ func TestManifestFaultsAreNamed(t *testing.T) {
 		{fam, edit(families, `alias = "x"`, `alias = "w"`), fam + `:19:3: kernel scale: output y cannot take the memory of "w"`},
 		{fam, edit(families, `type = "float"`, `type = "double"`), fam + `:21:10: kernel scale: attribute "eps" has type "double"; it is int, float or str`},
 		{fam, families + families[strings.Index(families, "[[kernel]]"):], fam + `:22:3: kernel "scale" has no name of its own`},
+		{"base/HARDWARE.toml", edit(base, `spill_bytes = 8`, `spill_bytes = -1`), `base/HARDWARE.toml:7:1: a ceiling is not negative`},
+		{"base/HARDWARE.toml", edit(base, `spill_bytes = 8`, `static_shared = -1`), `base/HARDWARE.toml:7:1: a ceiling is not negative`},
+		{"DEVICES.toml", edit(devices, `bandwidth = 10.0`, `bandwidth = nan`), `DEVICES.toml:1:2: device one needs memory, bandwidth and flops.f32 above 0`},
 		{"DEVICES.toml", edit(devices, `memory = 1000`, `memory = 0`), `DEVICES.toml:1:2: device one needs memory, bandwidth and flops.f32 above 0`},
 		{"DEVICES.toml", edit(devices, `source = "a test"`, ``), `DEVICES.toml:1:2: device one needs name, class and source`},
 	} {

@@ -4,6 +4,7 @@ package kernel
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -283,6 +284,16 @@ func (k *Kernel) checkOne(l *Launch, at string, passed map[string]bool) error {
 			return fail([]string{"grid", "grid", "grid", "block", "shared"}[i], err)
 		}
 	}
+	switch {
+	case l.Carveout < 0 || l.Carveout > 100:
+		return fail("carveout", fmt.Errorf("carveout is 0 to 100 percent, not %d", l.Carveout))
+	case l.Registers < 0:
+		return fail("registers", fmt.Errorf("a ceiling is not negative"))
+	case l.SpillBytes != nil && *l.SpillBytes < 0:
+		return fail("spill_bytes", fmt.Errorf("a ceiling is not negative"))
+	case l.StaticShared != nil && *l.StaticShared < 0:
+		return fail("static_shared", fmt.Errorf("a ceiling is not negative"))
+	}
 	return nil
 }
 
@@ -290,8 +301,9 @@ func (k *Kernel) checkTolerance(key string, t *Tolerance) error {
 	if t == nil {
 		return nil
 	}
-	if t.Abs < 0 || t.Rel < 0 || t.Why == "" {
-		return k.file.Errorf(k.at+"."+key, "kernel %s: a tolerance has abs and rel of at least 0 and says why", k.Name)
+	finite := func(v float64) bool { return v >= 0 && v <= math.MaxFloat64 }
+	if !finite(t.Abs) || !finite(t.Rel) || t.Why == "" {
+		return k.file.Errorf(k.at+"."+key, "kernel %s: a tolerance has abs and rel, numbers of at least 0, and says why", k.Name)
 	}
 	for _, name := range t.Rounded {
 		if a := k.Arg(name); a == nil || a.Kind != BufferArg || a.Access != "in" || !slices.Equal(a.DTypes, []tensor.DType{tensor.F32}) {
