@@ -4,7 +4,8 @@
 //
 // Contract:
 //
-//  1. Only tests import it. They hand it the kernel tree. Where no device is, or none that a class is made for, the test is skipped.
+//  1. Only tests import it. They hand it the kernel tree. Where no device is, or none that a class is made for, or no code of that class in
+//     the binary, the test is skipped.
 //
 //  2. It gives their binaries two flags, to run them without a GPU or with other modules than those embedded:
 //

@@ -30,8 +30,8 @@ type Device struct {
 	Code   fs.FS // the class's modules
 }
 
-// Open opens the first CUDA device with the modules of its class, from the kernel tree, or skips the test. The device is closed
-// with the test.
+// Open opens the first CUDA device with the modules of its class, from the kernel tree, or skips the test where there is no device or
+// the binary carries no code of its class; code of other sources than the tree's is an error. The device is closed with the test.
 func Open(t testing.TB, kernels fs.FS) Device {
 	t.Helper()
 	system, err := cuda.Query(*library)
@@ -48,7 +48,10 @@ func Open(t testing.TB, kernels fs.FS) Device {
 	if *modules != "" {
 		d.Code = os.DirFS(*modules)
 	} else if d.Code, err = kernel.OpenCode(kernels, d.Tree.Targets[d.Class.Name]); err != nil {
-		t.Skip("kernels are not run: ", err)
+		if carried, e := kernel.Carried(kernels); e == nil && carried[d.Class.Name] == nil {
+			t.Skip("kernels are not run: ", err)
+		}
+		t.Fatal(err)
 	}
 	if d.Device, err = cuda.Open(cuda.Options{Class: d.Class, Modules: d.Code, Library: *library, Timeout: *timeout}); err != nil {
 		t.Fatal(err)
