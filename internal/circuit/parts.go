@@ -139,23 +139,24 @@ func (d *PortDecl) check(b *Block, at string, in bool) error {
 	return nil
 }
 
-// portName fills in binds and dims.
-func (b *builder) portName(d *PortDecl) (string, error) { return b.fill(b.binds[0].Replace(d.Port)) }
+// portName fills in binds and dims; "" where the port's condition does not hold.
+func (b *builder) portName(d *PortDecl) (string, error) {
+	if on, err := when(d.When, b.at.dims); err != nil || !on {
+		return "", err
+	}
+	return b.fill(b.binds[0].Replace(d.Port))
+}
 
 // inputs binds the block's edges that come in through ports. A port that an earlier block named is the same edge.
 func (b *builder) inputs() error {
 	for _, name := range slices.Sorted(maps.Keys(b.block.Inputs)) {
 		d, at := b.block.Inputs[name], "input."+name
-		on, err := when(d.When, b.at.dims)
-		if err != nil {
-			return b.block.file.Errorf(at, "%s", err)
-		}
-		if !on {
-			continue
-		}
 		port, err := b.portName(&d)
 		if err != nil {
 			return b.block.file.Errorf(at, "%s", err)
+		}
+		if port == "" {
+			continue
 		}
 		i := slices.IndexFunc(b.in.Inputs, func(p portEdge) bool { return p.name == port })
 		if i < 0 {
@@ -176,16 +177,12 @@ func (b *builder) inputs() error {
 func (b *builder) leave() error {
 	for _, name := range slices.Sorted(maps.Keys(b.block.Outputs)) {
 		d, at := b.block.Outputs[name], "output."+name
-		on, err := when(d.When, b.at.dims)
-		if err != nil {
-			return b.block.file.Errorf(at, "%s", err)
-		}
-		if !on {
-			continue
-		}
 		port, err := b.portName(&d)
 		if err != nil {
 			return b.block.file.Errorf(at, "%s", err)
+		}
+		if port == "" {
+			continue
 		}
 		e, ok := b.local[name]
 		if !ok || slices.ContainsFunc(b.in.Outputs, func(p portEdge) bool { return p.name == port || p.edge == e }) {
