@@ -3,6 +3,7 @@
 package kernel
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -22,56 +23,100 @@ var quotedInclude = regexp.MustCompile(`(?m)^[ \t]*#[ \t]*include[ \t]+"([^"\n]+
 // architecture and compiler. Includes are looked up beside the including file, then in include/, then from the tree's root;
 // those in angle brackets belong to the compiler, and conditions are not evaluated.
 func (m *Module) Closure(fsys fs.FS, compiler string) (string, error) {
-	files := map[string][]byte{}
+	return newSources(fsys).closure(m, compiler)
+}
+
+// sources reads the files of a tree, each once: most modules include the same ones.
+type sources struct {
+	fsys  fs.FS
+	files map[string]*sourceFile
+}
+
+// sourceFile is a file and what it includes, by paths from the root.
+type sourceFile struct {
+	text     []byte
+	includes []string
+}
+
+func newSources(fsys fs.FS) *sources { return &sources{fsys, map[string]*sourceFile{}} }
+
+// closure is Module.Closure.
+func (s *sources) closure(m *Module, compiler string) (string, error) {
+	files := map[string]*sourceFile{}
 	if m.Generated != "" {
-		files[m.Source] = []byte(m.Generated)
-		if err := follow(fsys, m.Source, files); err != nil {
+		f, err := s.parse(m.Source, []byte(m.Generated))
+		if err != nil {
 			return "", err
 		}
-	} else if err := collect(fsys, m.Source, files); err != nil {
+		files[m.Source] = f
+		for _, name := range f.includes {
+			if err := s.collect(name, files); err != nil {
+				return "", err
+			}
+		}
+	} else if err := s.collect(m.Source, files); err != nil {
 		return "", err
 	}
 	h := sha256.New()
 	fmt.Fprintf(h, "arch %s\ncompiler %s\nflags %s\n", m.Arch, compiler, strings.Join(m.Flags, "\x00"))
 	for _, n := range slices.Sorted(maps.Keys(files)) {
-		fmt.Fprintf(h, "file %s %d\n", n, len(files[n]))
-		h.Write(files[n])
+		fmt.Fprintf(h, "file %s %d\n", n, len(files[n].text))
+		h.Write(files[n].text)
 	}
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// collect reads a file and what it includes into files.
-func collect(fsys fs.FS, file string, files map[string][]byte) error {
-	if _, done := files[file]; done {
+// collect puts a file and what it includes into files.
+func (s *sources) collect(file string, files map[string]*sourceFile) error {
+	if files[file] != nil {
 		return nil
 	}
-	src, err := fs.ReadFile(fsys, file)
+	f, err := s.read(file)
 	if err != nil {
-		return diag.Errorf(diag.IO, "%s cannot be read", file).Because(err)
+		return err
 	}
-	files[file] = src
-	return follow(fsys, file, files)
+	files[file] = f
+	for _, name := range f.includes {
+		if err := s.collect(name, files); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-// follow collects what a file that is in files includes.
-func follow(fsys fs.FS, file string, files map[string][]byte) error {
-	src := files[file]
-	for _, m := range quotedInclude.FindAllSubmatchIndex(src, -1) {
-		name := string(src[m[2]:m[3]])
+// read reads a file that was not read before.
+func (s *sources) read(file string) (*sourceFile, error) {
+	if f := s.files[file]; f != nil {
+		return f, nil
+	}
+	text, err := fs.ReadFile(s.fsys, file)
+	if err != nil {
+		return nil, diag.Errorf(diag.IO, "%s cannot be read", file).Because(err)
+	}
+	f, err := s.parse(file, text)
+	if err == nil {
+		s.files[file] = f
+	}
+	return f, err
+}
+
+// parse finds what a file includes.
+func (s *sources) parse(file string, text []byte) (*sourceFile, error) {
+	f := &sourceFile{text: text}
+	for _, m := range quotedInclude.FindAllSubmatchIndex(text, -1) {
+		name := string(text[m[2]:m[3]])
 		found := ""
 		for _, dir := range []string{path.Dir(file), "include", "."} {
-			if c := path.Join(dir, name); fs.ValidPath(c) && exists(fsys, c) {
+			if c := path.Join(dir, name); fs.ValidPath(c) && exists(s.fsys, c) {
 				found = c
 				break
 			}
 		}
 		if found == "" {
-			line := 1 + strings.Count(string(src[:m[2]]), "\n")
-			return diag.Errorf(diag.Format, "%q is neither beside the file nor in include/ nor in the tree", name).At(diag.Pos{File: file, Line: line})
+			line := 1 + bytes.Count(text[:m[2]], []byte("\n"))
+			return nil, diag.Errorf(diag.Format, "%q is neither beside the file nor in include/ nor in the tree", name).At(diag.Pos{File: file, Line: line})
 		}
-		if err := collect(fsys, found, files); err != nil {
-			return err
-		}
+		f.includes = append(f.includes, found)
 	}
-	return nil
+	return f, nil
 }
