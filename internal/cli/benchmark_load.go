@@ -100,9 +100,14 @@ func (f *loadFlags) run(ctx context.Context, folder string, log io.Writer) (*ben
 	var w bench.Stopwatch
 	w.Begin(bench.Opening)
 	var c *checkpoint
-	dev, err := f.openBeside(ctx, log, func(context.Context) (err error) {
-		c, err = openCheckpoint(folder)
-		return err
+	dev, err := f.openBeside(ctx, log, func(_ context.Context, class func() (string, bool)) (err error) {
+		if c, err = openCheckpoint(folder); err != nil {
+			return err
+		}
+		if name, ok := class(); ok && c.choose(name, &f.deviceFlags, log, folder) == nil {
+			c.foresee(f.options(c, name))
+		}
+		return nil
 	})
 	if c != nil {
 		defer c.store.Close()
@@ -120,16 +125,9 @@ func (f *loadFlags) run(ctx context.Context, folder string, log io.Writer) (*ben
 	if err := c.target(dev, &f.deviceFlags, log, folder); err != nil {
 		return nil, err
 	}
-	rows, size := int64(f.rows), c.pageSize(dev.Info().Class)
-	if rows == 0 {
-		rows = gpuPrefill
-		if dev.Info().Class == "cpu" {
-			rows = cpuPrefill
-		}
-	}
-	pages := (int64(f.context) + size - 1) / size
-	m, err := c.load(ctx, modelOptions{device: dev, compute: f.compute, eager: f.eager, phase: w.Begin,
-		limits: plan.Limits{Rows: rows, Seqs: 1, Outs: 1, PageSize: size, Pages: pages}, pages: int(pages), slots: 1})
+	o := f.options(c, dev.Info().Class)
+	o.device, o.phase = dev, w.Begin
+	m, err := c.load(ctx, o)
 	if err != nil {
 		return nil, err
 	}
@@ -138,6 +136,20 @@ func (f *loadFlags) run(ctx context.Context, folder string, log io.Writer) (*ben
 		return nil, err
 	}
 	return w.Report(dev.Info().Name, c.store.TotalBytes(), cached, copies), nil
+}
+
+// options are what the model is loaded with on a device of a class.
+func (f *loadFlags) options(c *checkpoint, class string) modelOptions {
+	rows, size := int64(f.rows), c.pageSize(class)
+	if rows == 0 {
+		rows = gpuPrefill
+		if class == "cpu" {
+			rows = cpuPrefill
+		}
+	}
+	pages := (int64(f.context) + size - 1) / size
+	return modelOptions{opening: class, compute: f.compute, eager: f.eager,
+		limits: plan.Limits{Rows: rows, Seqs: 1, Outs: 1, PageSize: size, Pages: pages}, pages: int(pages), slots: 1}
 }
 
 // writeDummy writes a checkpoint of random bf16 weights.

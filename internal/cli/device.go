@@ -79,12 +79,18 @@ func (f *deviceFlags) parse() (kind string, ordinal int, err error) {
 
 // open opens the device. With auto, log is told in a line why none of CUDA is used.
 func (f *deviceFlags) open(log io.Writer) (gpu.Device, error) {
+	return f.openTelling(log, func(string) {})
+}
+
+// openTelling is open that tells the device's class as soon as that is known, which is long before the device is open. If that fails
+// then, another class may follow.
+func (f *deviceFlags) openTelling(log io.Writer, tell func(class string)) (gpu.Device, error) {
 	kind, ordinal, err := f.parse()
 	if err != nil {
 		return nil, err
 	}
 	if kind != "cpu" {
-		dev, err := f.openCUDA(ordinal)
+		dev, err := f.openCUDA(ordinal, tell)
 		switch {
 		case err == nil:
 			return dev, nil
@@ -93,18 +99,28 @@ func (f *deviceFlags) open(log io.Writer) (gpu.Device, error) {
 		}
 		fmt.Fprintf(log, "met: computing on the CPU: %v\n", err)
 	}
+	tell("cpu")
 	return cpu.Open(cpu.Options{Threads: f.threads, Path: f.cpuPath})
 }
 
+// reader reads files while a device opens. It may wait for the device's class, once; there is none if no device is found.
+type reader func(ctx context.Context, class func() (string, bool)) error
+
 // openBeside opens the device while read runs, since either may take longer. The device's error comes first, and ends read.
-func (f *deviceFlags) openBeside(ctx context.Context, log io.Writer, read func(context.Context) error) (gpu.Device, error) {
+func (f *deviceFlags) openBeside(ctx context.Context, log io.Writer, read reader) (gpu.Device, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var wg sync.WaitGroup
 	var unread error
-	wg.Go(func() { unread = read(ctx) })
+	classes := make(chan string, 2)
+	class := func() (string, bool) {
+		name, ok := <-classes
+		return name, ok
+	}
+	wg.Go(func() { unread = read(ctx, class) })
 	var note bytes.Buffer // log is read's until it ends
-	dev, err := f.open(&note)
+	dev, err := f.openTelling(&note, func(class string) { classes <- class })
+	close(classes)
 	if err != nil {
 		cancel()
 	}
@@ -121,7 +137,7 @@ func (f *deviceFlags) openBeside(ctx context.Context, log io.Writer, read func(c
 }
 
 // openCUDA opens a CUDA device with the class that is made for it.
-func (f *deviceFlags) openCUDA(ordinal int) (gpu.Device, error) {
+func (f *deviceFlags) openCUDA(ordinal int, tell func(class string)) (gpu.Device, error) {
 	var wg sync.WaitGroup
 	wg.Go(func() { _, _ = readLibrary() }) // while the driver opens, which takes longer
 	system, err := cuda.Query(f.library)
@@ -140,6 +156,7 @@ func (f *deviceFlags) openCUDA(ordinal int) (gpu.Device, error) {
 	if err != nil {
 		return nil, err
 	}
+	tell(class.Name)
 	return cuda.Open(cuda.Options{Ordinal: ordinal, Class: class, Modules: modules, Library: f.library, Timeout: f.timeout, Blocking: f.blocking})
 }
 
@@ -160,8 +177,8 @@ func (f *deviceFlags) target(tree *kernel.Tree, d *cuda.Found) (*kernel.Class, f
 }
 
 // rowBuckets are the row counts that plans are made for: on the CPU one, on a GPU powers of two, since grids cover the bound.
-func rowBuckets(dev gpu.Device, most int64) []int64 {
-	if dev.Info().Class == "cpu" {
+func rowBuckets(class string, most int64) []int64 {
+	if class == "cpu" {
 		return []int64{most}
 	}
 	var list []int64

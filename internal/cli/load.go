@@ -4,6 +4,7 @@ package cli
 
 import (
 	"context"
+	"io/fs"
 	"maps"
 	"runtime/debug"
 	"slices"
@@ -29,7 +30,9 @@ type checkpoint struct {
 	config   *modelconf.Config
 	instance *circuit.Instance
 	library  *circuit.Library
-	kernels  *kernel.Target // that serves it; nil before target
+	kernels  *kernel.Target // that serves it; nil before choose
+	code     fs.FS          // of kernels, where the device has to be told; nil: its class's
+	plans    plans          // of kernels
 	dummy    bool           // weights are invented
 }
 
@@ -155,6 +158,7 @@ func (c *checkpoint) maxContext() int64 {
 // modelOptions say how a checkpoint is made to run.
 type modelOptions struct {
 	device   gpu.Device
+	opening  string // class of the device that is not there yet, when device is nil
 	compute  string
 	kv       tensor.DType
 	limits   plan.Limits
@@ -167,6 +171,14 @@ type modelOptions struct {
 	sampling *exec.Sampling // the device draws
 	progress func(done, total int64)
 	phase    func(name string) // exec.Options.Phase
+}
+
+// class is the device's.
+func (o *modelOptions) class() string {
+	if o.device == nil {
+		return o.opening
+	}
+	return o.device.Info().Class
 }
 
 // sampling says how the device draws tokens below vocab for so many sequences; nil: its class cannot.
@@ -190,7 +202,7 @@ func (c *checkpoint) lower(o modelOptions, rows int64) (*plan.Plan, error) {
 }
 
 func (c *checkpoint) lowerPart(in *circuit.Instance, o modelOptions, l plan.Limits) (*plan.Plan, error) {
-	return in.Lower(c.library, c.store, circuit.Options{Class: o.device.Info().Class, Compute: o.compute, KV: o.kv, Limits: l, NoFusion: o.noFusion})
+	return c.plans.lower(in, c.library, c.store, circuit.Options{Class: o.class(), Compute: o.compute, KV: o.kv, Limits: l, NoFusion: o.noFusion})
 }
 
 // sizes is what the decoder, whose plan is main, and the other parts take of the device's memory: weights, and what steps work in.
@@ -237,11 +249,11 @@ func (c *checkpoint) lowerParts(o modelOptions) (plans []*plan.Plan, err error) 
 // lowering is the collector's percent while plans are made: their garbage is small, but all cores make it.
 const lowering = 800
 
-// load lowers the circuit once a row bucket, and loads and binds the plans.
-func (c *checkpoint) load(ctx context.Context, o modelOptions) (*model, error) {
+// lowerBuckets compiles the decoder for each row bucket.
+func (c *checkpoint) lowerBuckets(o modelOptions) ([]*plan.Plan, error) {
 	buckets := o.buckets
 	if buckets == nil {
-		buckets = rowBuckets(o.device, o.limits.Rows)
+		buckets = rowBuckets(o.class(), o.limits.Rows)
 	}
 	plans, errs := make([]*plan.Plan, len(buckets)), make([]error, len(buckets))
 	percent := debug.SetGCPercent(lowering)
@@ -256,12 +268,28 @@ func (c *checkpoint) load(ctx context.Context, o modelOptions) (*model, error) {
 			return nil, err
 		}
 	}
+	return plans, nil
+}
+
+// foresee makes the plans of o while its device opens, so that load finds them. What fails fails there again.
+func (c *checkpoint) foresee(o modelOptions) {
+	_, _ = c.lowerBuckets(o)
+	_, _ = c.lowerParts(o)
+}
+
+// load lowers the circuit once a row bucket, and loads and binds the plans.
+func (c *checkpoint) load(ctx context.Context, o modelOptions) (*model, error) {
+	plans, err := c.lowerBuckets(o)
+	if err != nil {
+		return nil, err
+	}
 	main := plans[len(plans)-1]
 	parts, err := c.lowerParts(o)
 	if err != nil {
 		return nil, err
 	}
 	plans = append(plans, parts...)
+	c.plans.forget()
 	m, err := exec.Load(ctx, exec.Options{Device: o.device, Plans: plans, Store: c.store, NumPages: o.pages, NumSlots: o.slots, Eager: o.eager,
 		Sampling: o.sampling, Progress: o.progress, Phase: o.phase})
 	if err != nil {

@@ -3,6 +3,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -74,9 +75,16 @@ func (s *serving) load(ctx context.Context) (_ *server.Model, _ gpu.Device, err 
 	bars := newProgress(s.log)
 	defer bars.close()
 	var src *source
-	dev, err := s.flags.openBeside(ctx, s.log, func(ctx context.Context) (err error) {
-		src, err = s.read(ctx, bars)
-		return err
+	dev, err := s.flags.openBeside(ctx, s.log, func(ctx context.Context, class func() (string, bool)) (err error) {
+		if src, err = s.read(ctx, bars); err != nil {
+			return err
+		}
+		if name, ok := class(); ok && src.choose(name, &s.flags.deviceFlags, s.log, s.model, s.name()) == nil {
+			if o, err := s.wanted(src, name); err == nil { // which it mostly gets
+				src.foresee(o)
+			}
+		}
+		return nil
 	})
 	if src != nil {
 		defer src.store.Close()
@@ -99,9 +107,6 @@ func (s *serving) load(ctx context.Context) (_ *server.Model, _ gpu.Device, err 
 // place loads what was read onto the device.
 func (s *serving) place(ctx context.Context, src *source, dev gpu.Device, bars *progress) (*server.Model, error) {
 	f := &s.flags
-	if dev.Info().Class != "cpu" && !f.prefillGiven {
-		f.maxPrefill = gpuPrefill
-	}
 	if err := src.target(dev, &f.deviceFlags, s.log, s.model, s.name()); err != nil {
 		return nil, err
 	}
@@ -123,7 +128,7 @@ func (s *serving) place(ctx context.Context, src *source, dev gpu.Device, bars *
 	debug.FreeOSMemory() // what loading left
 	tok := src.tokenizer
 	vocab := min(m.Limits().Vocab, tok.VocabSize())
-	e, err := engine.New(m, engine.Options{MaxBatch: f.maxBatch, Sync: f.router == "sync", MaxQueue: f.maxNumSeqs, MaxPrefillTokens: f.maxPrefill,
+	e, err := engine.New(m, engine.Options{MaxBatch: f.maxBatch, Sync: f.router == "sync", MaxQueue: f.maxNumSeqs, MaxPrefillTokens: f.prefill(dev.Info().Class),
 		MaxContext: int(o.limits.Pages * o.limits.PageSize), Vocab: vocab})
 	if err != nil {
 		m.Close()
@@ -169,9 +174,16 @@ func (s *serving) name() string {
 	return strings.TrimSuffix(filepath.Base(path), ".gguf")
 }
 
-// fit chooses the sizes of steps and of the KV pool: every place of the batch gets the whole context if memory allows, else
-// the pool takes the memory that may be claimed, and what does not fit waits.
-func (s *serving) fit(c *source, dev gpu.Device) (modelOptions, error) {
+// prefill is the most prompt tokens in a step on a device of a class.
+func (f *serveFlags) prefill(class string) int {
+	if class != "cpu" && !f.prefillGiven {
+		return gpuPrefill
+	}
+	return f.maxPrefill
+}
+
+// wanted chooses the sizes of steps and of a sequence's context, if memory allows, on a device of a class.
+func (s *serving) wanted(c *source, class string) (modelOptions, error) {
 	f := &s.flags
 	kv, ok := tensor.None, true
 	if f.kvDType != "" {
@@ -188,14 +200,26 @@ func (s *serving) fit(c *source, dev gpu.Device) (modelOptions, error) {
 	case length > longest:
 		return modelOptions{}, diag.Errorf(diag.Invalid, "--max-seq-len %d: the model was made for %d tokens", length, longest).For("max-seq-len")
 	}
-	size := c.pageSize(dev.Info().Class)
-	rows := int64(max(f.maxPrefill, f.maxBatch))
-	o := modelOptions{device: dev, compute: f.compute, kv: kv, noFusion: f.noFusion, eager: f.eager, slots: f.maxBatch,
+	size := c.pageSize(class)
+	rows := int64(max(f.prefill(class), f.maxBatch))
+	o := modelOptions{opening: class, compute: f.compute, kv: kv, noFusion: f.noFusion, eager: f.eager, slots: f.maxBatch,
 		limits: plan.Limits{Rows: rows, Seqs: int64(f.maxBatch), Outs: min(rows, int64(max(f.maxBatch, 16))), PageSize: size, Pages: (length + size - 1) / size}}
 	if c.images != nil {
 		o.parts = map[string]plan.Limits{exec.Vision: towerLimits(c.images.Processor, size)}
 	}
-	p, err := c.lower(o, rows)
+	return o, nil
+}
+
+// fit chooses the size of the KV pool too: every place of the batch gets the whole context if memory allows, else the pool takes the
+// memory that may be claimed, and what does not fit waits.
+func (s *serving) fit(c *source, dev gpu.Device) (modelOptions, error) {
+	f := &s.flags
+	o, err := s.wanted(c, dev.Info().Class)
+	if err != nil {
+		return modelOptions{}, err
+	}
+	o.device = dev
+	p, err := c.lower(o, o.limits.Rows)
 	if err != nil {
 		return modelOptions{}, err
 	}
@@ -221,11 +245,11 @@ func (s *serving) fit(c *source, dev gpu.Device) (modelOptions, error) {
 	if pages < o.limits.Pages {
 		if f.maxSeqLen != 0 || pages < 1 {
 			return modelOptions{}, diag.Errorf(diag.Invalid, "--max-seq-len %d needs %s for one sequence's keys and values, %s are left of the memory that may be claimed",
-				length, byteCount(o.limits.Pages*page), byteCount(max(budget, 0))).For("max-seq-len")
+				cmp.Or(int64(f.maxSeqLen), o.limits.Pages*o.limits.PageSize), byteCount(o.limits.Pages*page), byteCount(max(budget, 0))).For("max-seq-len")
 		}
 		o.limits.Pages = pages
 	}
-	fmt.Fprintf(s.log, "context %d tokens, KV pool %d tokens (%s in %v), weights %s\n", o.limits.Pages*size, pages*size, byteCount(pages*page), p.KV, byteCount(packed))
+	fmt.Fprintf(s.log, "context %d tokens, KV pool %d tokens (%s in %v), weights %s\n", o.limits.Pages*o.limits.PageSize, pages*o.limits.PageSize, byteCount(pages*page), p.KV, byteCount(packed))
 	o.pages = int(max(pages, 1))
 	return o, nil
 }

@@ -23,19 +23,32 @@ import (
 // target resolves which kernels serve the checkpoint on the device, and makes lowering and device use them. names are what
 // the checkpoint is called. A leaf whose code the binary lacks is left for its class, unless it was asked for.
 func (c *checkpoint) target(dev gpu.Device, f *deviceFlags, log io.Writer, names ...string) error {
+	if class := dev.Info().Class; c.kernels == nil || c.kernels.Class.Name != class {
+		if err := c.choose(class, f, log, names...); err != nil {
+			return err
+		}
+	}
+	if user, ok := dev.(interface {
+		Use(class *kernel.Class, modules fs.FS)
+	}); ok && c.code != nil {
+		user.Use(c.kernels.View(), c.code)
+	}
+	return nil
+}
+
+// choose is target without the device, whose class is enough.
+func (c *checkpoint) choose(class string, f *deviceFlags, log io.Writer, names ...string) error {
 	tree := c.library.Tree
-	class := dev.Info().Class
 	t, err := tree.Resolve(class, c.describe(names), f.kernelTarget)
 	if err != nil {
 		return err
 	}
-	if user, ok := dev.(interface {
-		Use(class *kernel.Class, modules fs.FS)
-	}); ok && t.Model != nil && f.modules == "" {
+	c.code = nil
+	if t.Class.Vendor == kernel.NVIDIA && t.Model != nil && f.modules == "" {
 		code, err := kernel.OpenCode(kernels.FS, t)
 		switch {
 		case err == nil:
-			user.Use(t.View(), code)
+			c.code = code
 		case f.kernelTarget != "":
 			return err
 		default:
@@ -44,6 +57,7 @@ func (c *checkpoint) target(dev gpu.Device, f *deviceFlags, log io.Writer, names
 		}
 	}
 	c.kernels, c.library = t, c.library.For(t)
+	c.plans.forget()
 	if f.modules != "" {
 		var lacking []string
 		c.library, lacking = c.library.Carrying(class, func(module string) bool { return cuda.Carries(os.DirFS(f.modules), module) })

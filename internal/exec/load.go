@@ -109,7 +109,7 @@ func (b *binder) runJobs(ctx context.Context, jobs []*loadJob, done, total int64
 			return err
 		}
 		newWorker = func() worker { return &stagedWorker{ring: r} }
-		workers = max(1, workers*3/4) // others bind launches meanwhile, and wait for copies: a reader that waits for a core keeps a window
+		workers = r.staff(workers)
 	}
 	return b.runTasks(ctx, tasks, workers, newWorker, progress)
 }
@@ -149,6 +149,9 @@ func (b *binder) runTasks(ctx context.Context, tasks []*task, workers int, newWo
 				}
 				t.end(b.opts.Store)
 				progress(t.n * t.rowBytes)
+				if w.spare() {
+					return
+				}
 			}
 		})
 	}
@@ -174,6 +177,7 @@ func nearTo(dev gpu.Device) {
 // worker loads tasks, one after the other.
 type worker interface {
 	load(ctx context.Context, t *task, store Store) error
+	spare() bool // the others do without it
 }
 
 // loadJob packs one weight.

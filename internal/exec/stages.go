@@ -6,6 +6,7 @@ import (
 	"context"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/metrale/metrale/internal/gpu"
 )
@@ -13,6 +14,7 @@ import (
 const (
 	windowBytes = 16 << 20 // of the weights' memory, that one copy fills
 	numStages   = 4        // windows that are filled or on their way; more would not stay in the processor's cache
+	fewReaders  = 12       // keep up with the copies if they only read; more would take turns at waiting
 )
 
 // ring fills the weights' memory window by window. Windows take the stages in turn, and their tasks go to whatever goroutine is
@@ -28,6 +30,8 @@ type ring struct {
 	dst     gpu.Buffer
 	windows []*window
 	bytes   int64 // of the largest
+
+	readers atomic.Int64 // that have not left
 }
 
 // window is a run of the weights' memory.
@@ -83,17 +87,24 @@ func (r *ring) begin() error {
 // open waits for a window's stage. The first who comes waits for the copy of the window that had it, and wakes the others at once.
 func (r *ring) open(ctx context.Context, w *window) error {
 	if w.found.CompareAndSwap(false, true) {
-		last := r.windows[w.number-numStages]
-		select {
-		case <-last.sent:
-			w.stage, w.err = last.stage, last.stage.Wait()
-		case <-ctx.Done():
-			w.err = context.Cause(ctx)
-		}
+		w.stage, w.err = r.next(ctx, w)
 		close(w.ready)
 	}
 	<-w.ready
 	return w.err
+}
+
+// next waits for a window's stage. One asks the driver at a time: its lock is that of the copies too.
+func (r *ring) next(ctx context.Context, w *window) (gpu.Stage, error) {
+	last := r.windows[w.number-numStages]
+	for _, event := range []chan struct{}{r.windows[w.number-1].ready, last.sent} {
+		select {
+		case <-event:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+	return last.stage, last.stage.Wait()
 }
 
 // close ends a task of a window; the last one sends it.
@@ -106,6 +117,24 @@ func (r *ring) close(w *window) error {
 		close(w.sent)
 	}
 	return err
+}
+
+// staff is how many readers begin on so many cores. Others bind launches meanwhile, and wait for copies: a reader that waits for a core
+// keeps a window.
+func (r *ring) staff(cores int) int {
+	n := max(1, cores*3/4)
+	r.readers.Store(int64(n))
+	return n
+}
+
+// leave says that a reader may end: enough of them are left.
+func (r *ring) leave() bool {
+	for n := r.readers.Load(); n > fewReaders; n = r.readers.Load() {
+		if r.readers.CompareAndSwap(n, n-1) {
+			return true
+		}
+	}
+	return false
 }
 
 // end waits for what is on its way, and frees the stages.
@@ -124,15 +153,24 @@ func (r *ring) end() (err error) {
 
 // stagedWorker reads into stages.
 type stagedWorker struct {
-	ring *ring
-	raw  []byte // stored rows that must be packed
+	ring   *ring
+	raw    []byte // stored rows that must be packed
+	began  time.Time
+	waited time.Duration // for stages
 }
 
+// spare: one that waits for a quarter of its time, since the copies are what takes long. Where packing does, all stay.
+func (s *stagedWorker) spare() bool { return 4*s.waited > time.Since(s.began) && s.ring.leave() }
+
 func (s *stagedWorker) load(ctx context.Context, t *task, store Store) error {
-	w := t.window
+	w, asked := t.window, time.Now()
+	if s.began.IsZero() {
+		s.began = asked
+	}
 	if err := s.ring.open(ctx, w); err != nil {
 		return err
 	}
+	s.waited += time.Since(asked)
 	to := w.stage.Bytes()[t.off-w.off:][:t.size]
 	layout, ok := t.layout.(gpu.RowLayout)
 	if keeps := ok && layout.Keeps(t.w.DType); keeps {
@@ -153,6 +191,8 @@ func (s *stagedWorker) load(ctx context.Context, t *task, store Store) error {
 
 // hostWorker packs where the weights lie.
 type hostWorker struct{ raw []byte }
+
+func (h *hostWorker) spare() bool { return false }
 
 func (h *hostWorker) load(_ context.Context, t *task, store Store) error {
 	h.raw = grown(h.raw, t.n*t.rowBytes)

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -108,5 +109,23 @@ func TestLoadingStopsAtAFault(t *testing.T) {
 	}
 	if err := b.runJobs(context.Background(), jobs, 0, stored); !diag.Is(err, diag.IO) || dev.live.Load() != 1 {
 		t.Errorf("%v, %d things are left", err, dev.live.Load())
+	}
+}
+
+// TestReadersLeaveWhenTheyWait: down to as many as the copies need, and none where reading or packing is what takes long.
+func TestReadersLeaveWhenTheyWait(t *testing.T) {
+	for _, c := range []struct {
+		cores  int
+		waited time.Duration // of four seconds
+		left   int64
+	}{{32, 2 * time.Second, fewReaders}, {32, time.Second / 2, 24}, {16, 2 * time.Second, 12}, {4, 4 * time.Second, 3}, {1, 4 * time.Second, 1}} {
+		r := &ring{}
+		for range r.staff(c.cores) {
+			w := &stagedWorker{ring: r, began: time.Now().Add(-4 * time.Second), waited: c.waited}
+			w.spare()
+		}
+		if n := r.readers.Load(); n != c.left {
+			t.Errorf("%d cores, %v waited: %d readers are left, want %d", c.cores, c.waited, n, c.left)
+		}
 	}
 }

@@ -44,8 +44,7 @@ func (k *Kernel) symbolsOf(l *Launch, at string) []symbol {
 		var next [][2]string
 		for _, t := range texts {
 			for _, v := range values {
-				r := strings.NewReplacer("{"+name+"}", v)
-				next = append(next, [2]string{r.Replace(t[0]), r.Replace(t[1])})
+				next = append(next, [2]string{strings.ReplaceAll(t[0], "{"+name+"}", v), strings.ReplaceAll(t[1], "{"+name+"}", v)})
 			}
 		}
 		texts = next
