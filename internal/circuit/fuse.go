@@ -42,6 +42,11 @@ func (l variables) get(name string) (int, bool) {
 	return 0, false
 }
 
+// clone is a binding of its own.
+func (b binding) clone() binding {
+	return binding{slices.Clone(b.edges), slices.Clone(b.weights), slices.Clone(b.consts), slices.Clone(b.states)}
+}
+
 // bind says that a variable stands for x; false if it stands for something else.
 func (l *variables) bind(name string, x int) bool {
 	if old, ok := l.get(name); ok {
@@ -66,12 +71,15 @@ type fuser struct {
 	after   [][]int       // of each node: nodes that must come after it
 	groupOf []int         // of each node; -1 none yet
 	groups  []*group
+	empty   binding     // whose room each match takes anew
+	env     *kernel.Env // likewise
 }
 
 // fuse is greedy: rules by priority, places in execution order. Every node ends in exactly one group.
 func fuse(in *Instance, rules []*Rule, settings map[string]string, found []stored, o Options) ([]*group, error) {
 	f := &fuser{in: in, rules: rules, settings: settings, o: o, found: found, refused: map[int]error{}, readers: make([][]int, len(in.Edges)),
-		touch: map[int][]int{}, writer: make([]int, len(in.Edges)), after: make([][]int, len(in.Nodes)), groupOf: make([]int, len(in.Nodes))}
+		touch: map[int][]int{}, writer: make([]int, len(in.Edges)), after: make([][]int, len(in.Nodes)), groupOf: make([]int, len(in.Nodes)),
+		empty: binding{make(variables, 0, 64), make(variables, 0, 16), make(variables, 0, 8), make(variables, 0, 8)}, env: kernel.NewEnv(nil)}
 	for i, n := range in.Nodes {
 		f.groupOf[i] = -1
 		for _, e := range n.In {
@@ -176,10 +184,10 @@ func (f *fuser) try(r *Rule, pattern []patternNode, i int) {
 		return
 	}
 	m := &match{f: f, rule: r, pattern: pattern}
-	if !m.extend(0, []int{i}, binding{}) {
+	if !m.extend(0, []int{i}, f.empty) {
 		return
 	}
-	g := &group{rule: r, nodes: m.nodes, vars: m.vars, order: slices.Max(m.nodes)}
+	g := &group{rule: r, nodes: m.nodes, vars: m.vars.clone(), order: slices.Max(m.nodes)}
 	for _, n := range g.nodes {
 		f.groupOf[n] = len(f.groups)
 	}
@@ -361,8 +369,10 @@ func (m *match) takes(vars binding) error {
 			return fmt.Errorf("kernel %s: argument %s is of type %v, %s of %v", k.Name, a.Name, types[i], a.Like, types[j])
 		}
 	}
-	env, err := g.env(m.f.in, m.f.o, m.f.found)
-	if err != nil {
+	env := m.f.env
+	clear(env.Sizes)
+	clear(env.Names)
+	if err := g.bind(env, m.f.in, m.f.o, m.f.found); err != nil {
 		return err
 	}
 	if err := m.demands(env); err != nil {
@@ -418,7 +428,13 @@ func (g *group) array(in *Instance, o Options, found []stored, a *kernel.Arg) (x
 
 // env binds the names of the kernel's shapes.
 func (g *group) env(in *Instance, o Options, found []stored) (*kernel.Env, error) {
-	env, l := kernel.NewEnv(nil), &o.Limits
+	env := kernel.NewEnv(nil)
+	return env, g.bind(env, in, o, found)
+}
+
+// bind is env in one that is empty.
+func (g *group) bind(env *kernel.Env, in *Instance, o Options, found []stored) error {
+	l := &o.Limits
 	env.Sizes["page_size"], env.Sizes["pages"] = l.PageSize, l.Pages
 	env.Sizes[plan.Rows], env.Sizes[plan.Seqs], env.Sizes[plan.Outs] = l.Rows, l.Seqs, l.Outs
 	env.Names[plan.Rows], env.Names[plan.Seqs], env.Names[plan.Outs] = plan.Rows, plan.Seqs, plan.Outs
@@ -438,9 +454,9 @@ func (g *group) env(in *Instance, o Options, found []stored) (*kernel.Env, error
 		}
 	}
 	if err := env.Unify(g.rule.kernel, arrays); err != nil {
-		return nil, fmt.Errorf("kernel %s: %w", g.rule.Kernel, err)
+		return fmt.Errorf("kernel %s: %w", g.rule.Kernel, err)
 	}
-	return env, nil
+	return nil
 }
 
 // cyclic says whether making one launch of the nodes would let it wait for itself.
