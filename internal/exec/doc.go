@@ -7,7 +7,7 @@
 //
 //  1. Load either gives a Model that can run every step within its Limits, or an error that names the tensor, launch or
 //     size at fault, with everything freed. Launches are bound while weights are on their way: they need only their places.
-//     Weights go to a device with memory of its own in large windows that all cores fill (stages.go); random ones that it can
+//     Weights go to a device with memory of its own in large windows that several cores fill (stages.go); random ones that it can
 //     make itself, it makes (generate.go).
 //
 //  2. Run does not allocate on the Go heap in steady state.

@@ -105,9 +105,7 @@ func (b *binder) runJobs(ctx context.Context, jobs []*loadJob, done, total int64
 				err = e
 			}
 		}()
-		if err := r.begin(); err != nil {
-			return err
-		}
+		r.begin()
 		newWorker = func() worker { return &stagedWorker{ring: r} }
 		workers = r.staff(workers)
 	}

@@ -166,8 +166,11 @@ func (p *ownPinned) Download(src gpu.Buffer, off, n int64) error {
 	return nil
 }
 
-func (d *own) Stage(_ string, n int64) (gpu.Stage, error) {
-	d.live.Add(1)
+func (d *own) Stage(name string, n int64) (gpu.Stage, error) {
+	if d.live.Add(1); d.fail[name] {
+		d.live.Add(-1)
+		return nil, diag.Errorf(diag.Unsupported, "nothing to pin for %s", name)
+	}
 	return &ownStage{d: d, data: make([]byte, n)}, nil
 }
 

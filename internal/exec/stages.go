@@ -18,7 +18,7 @@ const (
 )
 
 // ring fills the weights' memory window by window. Windows take the stages in turn, and their tasks go to whatever goroutine is
-// free, in order: so reading is spread over all cores, copies are few and large, and the next ones wait behind the one on its way.
+// free, in order: so reading is spread over cores, copies are few and large, and the next ones wait behind the one on its way.
 //
 //	memory    weight 0 | weight 1 | weight 2 …
 //	tasks     0 | 1 | 2 | 3 | 4 | 5 | 6 | 7 …       a window ends with a task
@@ -32,6 +32,7 @@ type ring struct {
 	bytes   int64 // of the largest
 
 	readers atomic.Int64 // that have not left
+	making  sync.WaitGroup
 }
 
 // window is a run of the weights' memory.
@@ -63,25 +64,16 @@ func newRing(dev gpu.Device, stager gpu.Stager, tasks []*task, most int64) *ring
 	return r
 }
 
-// begin makes the stages.
-func (r *ring) begin() error {
-	first := r.windows[:min(numStages, len(r.windows))]
-	var wg sync.WaitGroup
-	for _, w := range first {
+// begin starts making the stages: the first one is used while the next are made.
+func (r *ring) begin() {
+	for _, w := range r.windows[:min(numStages, len(r.windows))] {
 		w.found.Store(true)
-		wg.Go(func() {
+		r.making.Go(func() {
 			nearTo(r.dev)
 			w.stage, w.err = r.stager.Stage("loading", r.bytes)
 			close(w.ready)
 		})
 	}
-	wg.Wait()
-	for _, w := range first {
-		if w.err != nil {
-			return w.err
-		}
-	}
-	return nil
 }
 
 // open waits for a window's stage. The first who comes waits for the copy of the window that had it, and wakes the others at once.
@@ -139,6 +131,7 @@ func (r *ring) leave() bool {
 
 // end waits for what is on its way, and frees the stages.
 func (r *ring) end() (err error) {
+	r.making.Wait()
 	for _, w := range r.windows[:min(numStages, len(r.windows))] {
 		if w.stage == nil {
 			continue

@@ -54,9 +54,7 @@ func TestWindowsCoverTheirWeights(t *testing.T) {
 			}
 		}
 		r := newRing(dev, dev, tasks, rapid.Int64Range(1, 8<<20).Draw(t, "window"))
-		if err := r.begin(); err != nil {
-			t.Fatal(err)
-		}
+		r.begin()
 		w := &stagedWorker{ring: r}
 		for _, x := range tasks {
 			if err := w.load(context.Background(), x, store); err != nil {
@@ -100,15 +98,23 @@ func TestLoadingStopsAtAFault(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dev := &own{}
-	b := &binder{model: &Model{}, opts: Options{Device: dev, Store: &failingStore{Store: store}}, weights: map[string]*loadJob{}}
 	p := &plan.Plan{Weights: []plan.Weight{{Name: "w", DType: tensor.BF16, Axes: plan.Axes{{Name: "n", Size: 1 << 12}, {Name: "k", Size: 1 << 15}}, Sources: []string{"w"}}}}
-	jobs, stored, err := b.placeWeights([]*plan.Plan{p})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := b.runJobs(context.Background(), jobs, 0, stored); !diag.Is(err, diag.IO) || dev.live.Load() != 1 {
-		t.Errorf("%v, %d things are left", err, dev.live.Load())
+	for _, c := range []struct {
+		store Store
+		dev   *own
+		want  diag.Code
+	}{
+		{&failingStore{Store: store}, &own{}, diag.IO},
+		{store, &own{fail: map[string]bool{"loading": true}}, diag.Unsupported}, // stages
+	} {
+		b := &binder{model: &Model{}, opts: Options{Device: c.dev, Store: c.store}, weights: map[string]*loadJob{}}
+		jobs, stored, err := b.placeWeights([]*plan.Plan{p})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := b.runJobs(context.Background(), jobs, 0, stored); !diag.Is(err, c.want) || c.dev.live.Load() != 1 {
+			t.Errorf("%v, want %s; %d things are left", err, c.want, c.dev.live.Load())
+		}
 	}
 }
 
