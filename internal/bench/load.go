@@ -37,10 +37,10 @@ type Cold struct {
 	Phases []Phase `json:"phases"`
 }
 
-// Opening is the phase of the device and, beside it, of the checkpoint's files.
+// Opening is the phase of the device and, beside it, of the checkpoint's files and plans.
 const Opening = "device, files"
 
-// Phase is a part of a start: Opening, plan, alloc, load, bind, first token; and capture, replay of the steps after it.
+// Phase is a part of a start: Opening, plan (what is left of it), alloc, load, bind, first token; and capture, replay of the steps after it.
 type Phase struct {
 	Name    string  `json:"name"`
 	Seconds float64 `json:"s"`

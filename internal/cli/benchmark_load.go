@@ -33,8 +33,8 @@ func newLoadVerb(env environment) *cobra.Command {
 	var f loadFlags
 	cmd := &cobra.Command{
 		Use: "load FOLDER", Short: "Measure a cold start: a checkpoint from the page cache to the first token", Args: cobra.ExactArgs(1),
-		Long: `Measure a cold start, phase by phase: the device is opened and, beside it, the checkpoint, whose files have been read into the page cache;
-plans are made, memory is taken, weights are loaded, launches are bound, a prompt runs to its first token. Loading is compared with
+		Long: `Measure a cold start, phase by phase: the device is opened and, beside it, the checkpoint, whose files have been read into the page cache,
+and plans are made; memory is taken, weights are loaded, launches are bound, a prompt runs to its first token. Loading is compared with
 copies from pinned memory to the device in the same run.
 
 With --write, the folder is made first: random weights of a model, which is a folder with a config.json or one of ` + strings.Join(bench.Models(), ", ") + `.`,
