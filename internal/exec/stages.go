@@ -79,24 +79,17 @@ func (r *ring) begin() {
 // open waits for a window's stage. The first who comes waits for the copy of the window that had it, and wakes the others at once.
 func (r *ring) open(ctx context.Context, w *window) error {
 	if w.found.CompareAndSwap(false, true) {
-		w.stage, w.err = r.next(ctx, w)
+		last := r.windows[w.number-numStages]
+		select {
+		case <-last.sent:
+			w.stage, w.err = last.stage, last.stage.Wait()
+		case <-ctx.Done():
+			w.err = context.Cause(ctx)
+		}
 		close(w.ready)
 	}
 	<-w.ready
 	return w.err
-}
-
-// next waits for a window's stage. One asks the driver at a time: its lock is that of the copies too.
-func (r *ring) next(ctx context.Context, w *window) (gpu.Stage, error) {
-	last := r.windows[w.number-numStages]
-	for _, event := range []chan struct{}{r.windows[w.number-1].ready, last.sent} {
-		select {
-		case <-event:
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		}
-	}
-	return last.stage, last.stage.Wait()
 }
 
 // close ends a task of a window; the last one sends it.
@@ -149,7 +142,7 @@ type stagedWorker struct {
 	ring   *ring
 	raw    []byte // stored rows that must be packed
 	began  time.Time
-	waited time.Duration // for stages
+	waited time.Duration // for stages that were on their way
 }
 
 // spare: one that waits for a quarter of its time, since the copies are what takes long. Where packing does, all stay.
@@ -163,7 +156,9 @@ func (s *stagedWorker) load(ctx context.Context, t *task, store Store) error {
 	if err := s.ring.open(ctx, w); err != nil {
 		return err
 	}
-	s.waited += time.Since(asked)
+	if w.number >= numStages { // whose stage was not made just now
+		s.waited += time.Since(asked)
+	}
 	to := w.stage.Bytes()[t.off-w.off:][:t.size]
 	layout, ok := t.layout.(gpu.RowLayout)
 	if keeps := ok && layout.Keeps(t.w.DType); keeps {
