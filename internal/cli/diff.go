@@ -48,7 +48,7 @@ plus rel times the reference. Another choice of experts is right where the score
 			if f.tokens < 4 || f.tokens > 4096 {
 				return diag.Errorf(diag.Invalid, "--tokens %d: want 4 to 4096", f.tokens).For("tokens")
 			}
-			if err := cmp.Or(f.deviceFlags.check(), checkLoadFormat(f.format)); err != nil {
+			if err := cmp.Or(f.deviceFlags.check(), checkLoadFormat(f.format), checkCompute(f.compute)); err != nil {
 				return err
 			}
 			return f.run(cmd.Context(), args[0], cmd.OutOrStdout(), cmd.ErrOrStderr())

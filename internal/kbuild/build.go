@@ -4,6 +4,7 @@ package kbuild
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -44,6 +45,9 @@ func Build(ctx context.Context, o Options) (map[string]*kernel.Index, error) {
 	}
 	classes, err := o.classes(tree)
 	if err != nil {
+		return nil, err
+	}
+	if err := o.anyLeaf(tree); err != nil {
 		return nil, err
 	}
 	b := &builder{o: o, tree: tree, jobs: map[string]*job{}}
@@ -128,6 +132,35 @@ func (o *Options) classes(tree *kernel.Tree) ([]*kernel.Class, error) {
 	return out, nil
 }
 
+// anyLeaf refuses patterns that select no leaf of any class, as a misspelt one does.
+func (o *Options) anyLeaf(tree *kernel.Tree) error {
+	if o.Model == "" && o.Quant == "" {
+		return nil
+	}
+	var leaves []string
+	for _, name := range slices.Sorted(maps.Keys(tree.Targets)) {
+		t := tree.Targets[name]
+		if t.Model == nil {
+			continue
+		}
+		if ok, err := o.leaf(t); ok || err != nil {
+			return err
+		}
+		leaves = append(leaves, t.Model.Name+"/"+t.Quant)
+	}
+	return diag.Errorf(diag.NotFound, "no leaf matches model %q and quantisation %q; there are %s", cmp.Or(o.Model, "*"), cmp.Or(o.Quant, "*"), strings.Join(leaves, ", "))
+}
+
+// leaf says whether a leaf is selected.
+func (o *Options) leaf(t *kernel.Target) (bool, error) {
+	model, err := matches(o.Model, t.Model.Name)
+	if err != nil {
+		return false, err
+	}
+	quant, err := matches(o.Quant, t.Quant)
+	return model && quant, err
+}
+
 func matches(pattern, name string) (bool, error) {
 	if pattern == "" {
 		return true, nil
@@ -200,15 +233,9 @@ func (b *builder) plan(ctx context.Context, c *kernel.Class) (*classBuild, error
 			}
 			continue
 		}
-		model, err := matches(b.o.Model, t.Model.Name)
-		if err != nil {
+		if ok, err := b.o.leaf(t); err != nil {
 			return nil, err
-		}
-		quant, err := matches(b.o.Quant, t.Quant)
-		if err != nil {
-			return nil, err
-		}
-		if !model || !quant {
+		} else if !ok {
 			continue
 		}
 		own, err := jobs(t)

@@ -307,7 +307,11 @@ func TestBuildRefuses(t *testing.T) {
 			t.Errorf("%s: %v, want %s", hw, err, want)
 		}
 	}
-	o.HW, o.Compilers = "hw", map[string]string{kernel.NVIDIA: "/none/nvcc"}
+	o.HW, o.Model = "hw", "smal"
+	if _, err := Build(context.Background(), o); !diag.Is(err, diag.NotFound) || !strings.Contains(err.Error(), `no leaf matches model "smal" and quantisation "*"; there are small/`) {
+		t.Errorf("a model without a leaf: %v", err)
+	}
+	o.Model, o.Compilers = "", map[string]string{kernel.NVIDIA: "/none/nvcc"}
 	if _, err := Build(context.Background(), o); !diag.Is(err, diag.NotFound) || !strings.Contains(err.Error(), "give --nvcc") {
 		t.Errorf("without a compiler: %v", err)
 	}
