@@ -33,11 +33,11 @@ struct Shared {
   };
   uint64_t full[Stages], empty[Stages];
 };
-// Two blocks fit a multiprocessor.
-template <int Cols>
-constexpr int kStages = Cols == 128 ? 3 : Cols == 64 ? 4 : Cols == 32 ? 5 : 6;
-template <int Cols>
-constexpr int kSharedBytes = sizeof(Shared<Cols, kStages<Cols>>) + 1024;  // the ring starts at a multiple of 1024
+// So many blocks fit a multiprocessor, two or three.
+template <int Cols, int Blocks>
+constexpr int kStages = Blocks == 3 ? (Cols == 16 ? 4 : 3) : Cols == 128 ? 3 : Cols == 64 ? 4 : Cols == 32 ? 5 : 6;
+template <int Cols, int Blocks>
+constexpr int kSharedBytes = sizeof(Shared<Cols, kStages<Cols, Blocks>>) + 1024;  // the ring starts at a multiple of 1024
 
 // multiply runs the tile of this cluster. Work has
 //
@@ -45,10 +45,10 @@ constexpr int kSharedBytes = sizeof(Shared<Cols, kStages<Cols>>) + 1024;  // the
 //	put(sum, tile, row)                 takes a row of sums, a warp at a time; sum(i) gives those of 4 i … 4 i + 3 of the tile's rows
 //
 // Grid [tiles × cluster, rows / Cols], 288 threads, kSharedBytes.
-template <int Cols, class Work>
+template <int Cols, int Blocks = 2, class Work>
 __device__ __forceinline__ void multiply(const ptx::tensor_map& x, const Work& work, const int32_t* count, int K) {
   extern __shared__ unsigned char raw[];
-  constexpr int Stages = kStages<Cols>;
+  constexpr int Stages = kStages<Cols, Blocks>;
   auto& s = *reinterpret_cast<Shared<Cols, Stages>*>(raw + (-ptx::shared_address(raw) & 1023));
   const int blocks = ptx::cluster_size(), rank = ptx::cluster_rank(), tile = blockIdx.x / blocks, row = blockIdx.y * Cols, warp = threadIdx.x / 32;
   const int all = (K + kDepth - 1) / kDepth, first = all * rank / blocks, steps = all * (rank + 1) / blocks - first;

@@ -56,7 +56,8 @@ struct Gated {
 
 #define MAP const __grid_constant__ ptx::tensor_map
 
-#define ENTRY(NAME) extern "C" __global__ void __launch_bounds__(narrow::kThreads, 2) NAME
+#define ENTRY_OF(NAME, BLOCKS) extern "C" __global__ void __launch_bounds__(narrow::kThreads, BLOCKS) NAME
+#define ENTRY(NAME) ENTRY_OF(NAME, 2)
 
 #define LINEAR(NAME, COLS, ADD)                                                                          \
   ENTRY(NAME##_##COLS)                                                                                   \
@@ -69,14 +70,14 @@ struct Gated {
     narrow::multiply<COLS>(x, Stored<1, ADD>{{{&w}, {bias}, {y}, {N}}}, count, K);                       \
   }
 
-#define LINEAR_N(NAME, COLS)                                                                                                   \
-  ENTRY(NAME##_##COLS)                                                                                                         \
+#define LINEAR_N(NAME, COLS, BLOCKS)                                                                                           \
+  ENTRY_OF(NAME##_##BLOCKS##_##COLS, BLOCKS)                                                                                   \
   (const int32_t* __restrict__ count, MAP x, MAP w0, MAP w1, MAP w2, MAP w3, const float* __restrict__ bias0,                  \
    const float* __restrict__ bias1, const float* __restrict__ bias2, const float* __restrict__ bias3, float* __restrict__ y0,  \
    float* __restrict__ y1, float* __restrict__ y2, float* __restrict__ y3, int32_t N0, int32_t N1, int32_t N2, int32_t N3,     \
    int32_t K) {                                                                                                                \
     const Stored<4, false> out = {{{&w0, &w1, &w2, &w3}, {bias0, bias1, bias2, bias3}, {y0, y1, y2, y3}, {N0, N1, N2, N3}}};   \
-    narrow::multiply<COLS>(x, out, count, K);                                                                                  \
+    narrow::multiply<COLS, BLOCKS>(x, out, count, K);                                                                          \
   }
 
 #define LINEAR_GLU(NAME, COLS, ACT)                                                                      \
@@ -92,7 +93,7 @@ struct Gated {
 #define ALL_OF(COLS)                                    \
   LINEAR(linear_narrow, COLS, false)                    \
   LINEAR(linear_add_narrow, COLS, true)                 \
-  LINEAR_N(linear_n_narrow, COLS)                       \
+  LINEAR_N(linear_n_narrow, COLS, 2)                    \
   LINEAR_GLU(linear_glu_narrow, COLS, silu)             \
   LINEAR_GLU(linear_glu_narrow, COLS, gelu_tanh)        \
   LINEAR_GLU(linear_glu_narrow, COLS, silu_then_limit)  \
@@ -102,3 +103,8 @@ ALL_OF(16)
 ALL_OF(32)
 ALL_OF(64)
 ALL_OF(128)
+
+// Of more tiles than two on each multiprocessor take.
+LINEAR_N(linear_n_narrow, 16, 3)
+LINEAR_N(linear_n_narrow, 32, 3)
+LINEAR_N(linear_n_narrow, 64, 3)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Family linear, 9 to some hundred rows, bf16 weights as stored, small matrices: linear, linear_add in one launch.
+// Family linear, 9 to some hundred rows, bf16 weights as stored, small matrices: linear, linear_add, linear_n of two in one launch.
 //
 // Algorithm, order of sums, grid: mma/split.cuh. K must divide by 8, N may be any.
 
@@ -32,6 +32,19 @@ struct Stored {
     const int n = tile * kTile + 4 * quad;
     return {y + n, parts::biased({0, 0, 0, 0}, n < N ? bias : nullptr, n, N), N, N - n};
   }
+};
+
+// Two is Stored of two matrices of one x, whose tiles count through.
+template <int Groups>
+struct Two {
+  static constexpr bool kFilled = false;
+  Stored<Groups, false> first, second;
+  int tiles;  // of the first
+
+  __device__ __forceinline__ void copy(void* dst, int tile, int k, uint64_t* full) const {
+    tile < tiles ? first.copy(dst, tile, k, full) : second.copy(dst, tile - tiles, k, full);
+  }
+  __device__ __forceinline__ auto at(int tile, int quad) const { return tile < tiles ? first.at(tile, quad) : second.at(tile - tiles, quad); }
 };
 
 }  // namespace
@@ -67,4 +80,10 @@ OF_CUT(2, 4, 8)
 OF_CUT(1, 2, 8)
 OF_CUT(1, 1, 8)
 OF_CUT(1, 1, 4)
+
+ENTRY(linear_2_split_16_1_4_8)
+(const int32_t* __restrict__ count, const float* __restrict__ x, MAP w0, MAP w1, const float* __restrict__ bias0,
+ const float* __restrict__ bias1, float* __restrict__ y0, float* __restrict__ y1, int32_t N0, int32_t N1, int32_t K) {
+  split::multiply<16, 1, 4, 8>(x, Two<1>{{&w0, bias0, y0, N0}, {&w1, bias1, y1, N1}, (N0 + 63) / 64}, count, K);
+}
 #endif

@@ -133,6 +133,7 @@ __device__ __forceinline__ void run(const Step& p, const float* z, const float* 
     if (what == 2) v[i] = mine;
     if (Normed && what == 3) gate[i] = i < v_dim ? norm[i] * act::silu::of(mine) : 0;
     __syncthreads();
+    if (Keeps && row == first) ptx::cluster_arrive<2>();  // what the convolution kept was read; nothing was written yet that this would wait for
     const float fk = rsqrtf(squares[0][0] + squares[0][1] + squares[0][2] + squares[0][3] + p.l2_eps);
     const float fq = rsqrtf(squares[1][0] + squares[1][1] + squares[1][2] + squares[1][3] + p.l2_eps) * p.q_scale;
     const float4 kk = *reinterpret_cast<const float4*>(&k[4 * lane]), qq = *reinterpret_cast<const float4*>(&q[4 * lane]);  // raw
@@ -182,7 +183,7 @@ __device__ __forceinline__ void run(const Step& p, const float* z, const float* 
     __syncthreads();
   }
   if (Keeps) {
-    ptx::cluster_sync<2>();  // both heads have read it
+    ptx::cluster_wait<2>();  // both heads have read it
     int at = tid;
     asm volatile("" : "+r"(at));
     if (is_input(at) && (at / kMax == 2 || h % 2 == 0)) {

@@ -184,3 +184,22 @@ __device__ __forceinline__ void route(const int32_t* head, const float* __restri
   }
 ROUTE(softmax, false)
 ROUTE(sigmoid, true)
+
+// A row's choice alone, of logits [rows, E], without groups and softcap. Grid: rows; 32 threads.
+#define CHOOSE(SCORE, SIGMOID)                                                                                            \
+  extern "C" __global__ void __launch_bounds__(32) router_flat_##SCORE(                                                    \
+      const int32_t* __restrict__ count, const float* __restrict__ logits, const float* __restrict__ bias,                 \
+      const float* __restrict__ expert_scale, int32_t* __restrict__ ids, float* __restrict__ weights, int32_t E, int32_t k, \
+      int32_t renorm, float renorm_eps, float scale) {                                                                     \
+    ptx::start_successor();                                                                                                \
+    ptx::wait_for_predecessor();                                                                                           \
+    const int row = blockIdx.x;                                                                                            \
+    if (row >= *count) return;                                                                                             \
+    logits += row * E, ids += row * k, weights += row * k;                                                                 \
+    const Routing routing{E, k, bias, expert_scale, renorm, renorm_eps, scale};                                            \
+    if (E <= 128) choose<SIGMOID, 4>(logits, routing, ids, weights);                                                       \
+    else if (E <= 256) choose<SIGMOID, 8>(logits, routing, ids, weights);                                                  \
+    else choose<SIGMOID, 16>(logits, routing, ids, weights);                                                               \
+  }
+CHOOSE(softmax, false)
+CHOOSE(sigmoid, true)
