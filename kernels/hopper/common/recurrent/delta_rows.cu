@@ -76,7 +76,7 @@ __device__ __forceinline__ void run(const Step& p, const float* z, const float* 
   const bool real = 4 * lane < k_dim;
   // The state's place is worked out twice, to hold no registers in between.
   auto place = [&]() {
-    return p.state + ((int64_t(ptx::load_l2(p.state_slot + seq)) * v_heads + h) * v_dim + kPer * warp) * k_dim + 4 * lane;
+    return p.state + ((int64_t(ptx::load_early(p.state_slot + seq)) * v_heads + h) * v_dim + kPer * warp) * k_dim + 4 * lane;
   };
   float4 s[kPer];
   const bool old = !p.fresh[seq];
@@ -89,7 +89,7 @@ __device__ __forceinline__ void run(const Step& p, const float* z, const float* 
   const auto is_input = [&](int at) { return at / kMax < 2 ? at % kMax < k_dim : at / kMax == 2 && at % kMax < v_dim; };
   const int C = 2 * k_heads * k_dim + v_heads * v_dim;
   float past[3] = {};
-  const auto kept = [&](int channel) { return p.conv_state + int64_t(ptx::load_l2(p.state_slot + seq)) * 3 * C + channel; };
+  const auto kept = [&](int channel) { return p.conv_state + int64_t(ptx::load_early(p.state_slot + seq)) * 3 * C + channel; };
   if (Conv && is_input(tid)) {
     const int channel = channel_of(tid);
     taps[tid] = *reinterpret_cast<const float4*>(p.taps + 4 * channel);
