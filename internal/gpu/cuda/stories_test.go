@@ -105,6 +105,10 @@ func stories() map[string][]*story {
 			add(gluStory(rows, r, 56, 320, tensor.BF16, gluActs[r%4], 0))
 		}
 	}
+	for _, r := range []int{12, 30, 60} {
+		add(linearNStory(tensor.BF16, r, 1032+8*r, 136, 1))       // K over the blocks of clusters
+		add(linearNStory(tensor.BF16, r, 136, 8500, 40, 130, 30)) // three blocks a multiprocessor
+	}
 	add(linearStory("linear_add", rows, 4, 24, 8448, tensor.BF16, false))                                                    // a window of x
 	for _, c := range []struct{ rows, n, k int }{{9, 1, 8}, {14, 40, 1000}, {60, 130, 72}, {130, 257, 200}, {300, 64, 64}} { // for tiles
 		add(linearStory("linear", rows, c.rows, c.n, c.k, tensor.BF16, true))

@@ -76,7 +76,7 @@ __device__ __forceinline__ void run(const Step& p, const float* z, const float* 
   const bool real = 4 * lane < k_dim;
   // The state's place is worked out twice, to hold no registers in between.
   auto place = [&]() {
-    return p.state + ((int64_t(ptx::load_early(p.state_slot + seq)) * v_heads + h) * v_dim + kPer * warp) * k_dim + 4 * lane;
+    return p.state + ((int64_t(ptx::load_l2(p.state_slot + seq)) * v_heads + h) * v_dim + kPer * warp) * k_dim + 4 * lane;
   };
   float4 s[kPer];
   const bool old = !p.fresh[seq];
@@ -89,7 +89,7 @@ __device__ __forceinline__ void run(const Step& p, const float* z, const float* 
   const auto is_input = [&](int at) { return at / kMax < 2 ? at % kMax < k_dim : at / kMax == 2 && at % kMax < v_dim; };
   const int C = 2 * k_heads * k_dim + v_heads * v_dim;
   float past[3] = {};
-  const auto kept = [&](int channel) { return p.conv_state + int64_t(ptx::load_early(p.state_slot + seq)) * 3 * C + channel; };
+  const auto kept = [&](int channel) { return p.conv_state + int64_t(ptx::load_l2(p.state_slot + seq)) * 3 * C + channel; };
   if (Conv && is_input(tid)) {
     const int channel = channel_of(tid);
     taps[tid] = *reinterpret_cast<const float4*>(p.taps + 4 * channel);
@@ -133,7 +133,6 @@ __device__ __forceinline__ void run(const Step& p, const float* z, const float* 
     if (what == 2) v[i] = mine;
     if (Normed && what == 3) gate[i] = i < v_dim ? norm[i] * act::silu::of(mine) : 0;
     __syncthreads();
-    if (Keeps && row == first) ptx::cluster_arrive<2>();  // what the convolution kept was read; nothing was written yet that this would wait for
     const float fk = rsqrtf(squares[0][0] + squares[0][1] + squares[0][2] + squares[0][3] + p.l2_eps);
     const float fq = rsqrtf(squares[1][0] + squares[1][1] + squares[1][2] + squares[1][3] + p.l2_eps) * p.q_scale;
     const float4 kk = *reinterpret_cast<const float4*>(&k[4 * lane]), qq = *reinterpret_cast<const float4*>(&q[4 * lane]);  // raw
@@ -183,7 +182,7 @@ __device__ __forceinline__ void run(const Step& p, const float* z, const float* 
     __syncthreads();
   }
   if (Keeps) {
-    ptx::cluster_wait<2>();  // both heads have read it
+    ptx::cluster_sync<2>();  // both heads have read it
     int at = tid;
     asm volatile("" : "+r"(at));
     if (is_input(at) && (at / kMax == 2 || h % 2 == 0)) {
