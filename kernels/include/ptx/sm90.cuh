@@ -76,12 +76,6 @@ __device__ __forceinline__ void async_copy_passing(void* dst, const void* src) {
   asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
   asm volatile("cp.async.cg.shared.global.L2::cache_hint.L2::128B [%0], [%1], 16, %2;" ::"r"(shared_address(dst)), "l"(src), "l"(policy) : "memory");
 }
-// The same, of what is read on soon: L2 brings 256 bytes.
-__device__ __forceinline__ void async_copy_passing_on(void* dst, const void* src) {
-  uint64_t policy;
-  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-  asm volatile("cp.async.cg.shared.global.L2::cache_hint.L2::256B [%0], [%1], 16, %2;" ::"r"(shared_address(dst)), "l"(src), "l"(policy) : "memory");
-}
 __device__ __forceinline__ void async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int N>
 __device__ __forceinline__ void async_wait_but() {
@@ -176,7 +170,6 @@ inline void async_copy(void* dst, const void* src) { std::memcpy(dst, src, 16); 
 inline void async_wait() {}
 inline void async_copy_weights(void* dst, const void* src) { std::memcpy(dst, src, 16); }
 inline void async_copy_passing(void* dst, const void* src) { std::memcpy(dst, src, 16); }
-inline void async_copy_passing_on(void* dst, const void* src) { std::memcpy(dst, src, 16); }
 inline void async_commit() {}
 template <int N>
 void async_wait_but() {}

@@ -165,7 +165,7 @@ struct Queue {
       unsigned char* to = mine + put;
 #pragma unroll
       for (int i = 0; i < kSteps; i++)
-        if (i < left) ptx::async_copy_passing_on(to + i * 1024, p0 + i * kStep), ptx::async_copy_passing_on(to + i * 1024 + 512, p1 + i * kStep);
+        if (i < left) ptx::async_copy_passing(to + i * 1024, p0 + i * kStep), ptx::async_copy_passing(to + i * 1024 + 512, p1 + i * kStep);
       if (ph) {
         if (met)
           bring(to, ph, left);
