@@ -41,6 +41,7 @@ var fusedPlans = []struct {
 	{"qwen3.5-moe-tall", 300, true},
 	{"qwen3.5-moe-nvfp4", 8, false},
 	{"qwen3.5-moe-all-nvfp4", 8, false},
+	{"qwen3.5-moe-wide-nvfp4", 8, false},
 	{"nemotron-h", 8, false},
 	{"nemotron-h", 40, false},
 	{"gpt-oss", 40, false},

@@ -227,4 +227,6 @@ struct Quantised {
   LAYER(F, 1)     \
   LAYER(F, 4)     \
   LAYER(F, 8)
+LAYERS(e4m3)
 LAYERS(e4m3_b128)
+LAYERS(nvfp4)
