@@ -37,7 +37,7 @@ func newCircuitDiffCmd(env environment) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "diff <model> --device cuda",
 		Short: "Compare a device with the CPU launch by launch, fused with unfused, recorded with not",
-		Long: `Runs two steps (two prompts, then one more token of each) and compares:
+		Long: `Runs three steps (two prompts, one more token of each, one more of the first alone) and compares:
   every launch of the device with the CPU's float32 values, each fed with the CPU's inputs, within the tolerance of its manifest;
   fused launches with the ops one by one, on the device, bit for bit where the rule is tagged so;
   steps that are replayed from a recording with the same steps started launch by launch, bit for bit.
@@ -143,7 +143,7 @@ func (f *diffFlags) run(ctx context.Context, path string, out, log io.Writer) er
 	return err
 }
 
-// differ compares runs of the same two steps.
+// differ compares runs of the same three steps.
 type differ struct {
 	c       *checkpoint
 	ctx     context.Context
@@ -161,15 +161,16 @@ type diffModel struct {
 }
 
 // values are the edges' values in each step, real rows only.
-type values [2]map[string][]byte
+type values [3]map[string][]byte
 
-// open loads the model for steps of two rows and of all.
+// open loads the model for steps of one row, of two and of all.
 func (d *differ) open(dev gpu.Device, compute string, noFusion bool) (*diffModel, error) {
 	m := &diffModel{class: dev.Info().Class, wires: map[*plan.Plan][]map[string]circuit.Wire{}}
 	size := d.c.pageSize(m.class)
 	var plans []*plan.Plan
-	for _, rows := range []int64{2, d.rows} {
-		limits := plan.Limits{Rows: rows, Seqs: 2, Outs: 2, PageSize: size, Pages: (d.rows + size) / size}
+	for _, rows := range []int64{1, 2, d.rows} {
+		seqs := min(rows, 2)
+		limits := plan.Limits{Rows: rows, Seqs: seqs, Outs: seqs, PageSize: size, Pages: (d.rows + size) / size}
 		p, wires, err := d.c.instance.LowerWired(d.c.library, d.c.store, circuit.Options{Class: m.class, Compute: compute, KV: d.kv, Limits: limits, NoFusion: noFusion})
 		if err != nil {
 			return nil, err
@@ -181,15 +182,18 @@ func (d *differ) open(dev gpu.Device, compute string, noFusion bool) (*diffModel
 	return m, err
 }
 
-// step is the first or second step: the prompts, or a token behind each.
-func (d *differ) step(m *diffModel, second bool) *exec.Step {
+// step is the first step, of prompts, the second, of a token behind each, or the third, of one more behind the first.
+func (d *differ) step(m *diffModel, number int) *exec.Step {
 	l := m.Limits()
 	a := d.rows - d.rows/3
 	s := &exec.Step{CuRows: []int32{0}}
 	for q, n := range []int64{a, d.rows - a} {
 		first, fresh := int64(0), int32(1)
-		if second {
-			first, n, fresh = n, 1, 0
+		if number > 0 {
+			first, n, fresh = n+int64(number)-1, 1, 0
+		}
+		if number == 2 && q > 0 {
+			break
 		}
 		var pages []int32
 		for i := range (first+n-1)/l.PageSize + 1 {
@@ -252,9 +256,9 @@ func outputs(p *exec.Probe, l *plan.Launch, wires map[string]circuit.Wire, s *ex
 
 // record runs the steps and keeps every edge's value.
 func (d *differ) record(m *diffModel) (values, error) {
-	v := values{{}, {}}
+	v := values{{}, {}, {}}
 	for i := range v {
-		s := d.step(m, i == 1)
+		s := d.step(m, i)
 		p, err := m.Probe(s)
 		if err != nil {
 			return v, err
@@ -275,7 +279,7 @@ func (d *differ) compare(m *diffModel, want values, from *diffModel, tolerance f
 	t := newDiffTable(d.out, d.summary)
 	kernels := d.c.library.Tree.Classes[m.class].Kernels
 	for i := range want {
-		s := d.step(m, i == 1)
+		s := d.step(m, i)
 		p, err := m.Probe(s)
 		if err != nil {
 			return 0, err
@@ -297,10 +301,10 @@ func (d *differ) compare(m *diffModel, want values, from *diffModel, tolerance f
 			ref := want[i]
 			if judged && from != nil {
 				if len(tol.Rounded) > 0 {
-					ref, err = d.again(from, i == 1, l, ref, rounded(m.wires[pl][j], tol.Rounded, ref))
+					ref, err = d.again(from, i, l, ref, rounded(m.wires[pl][j], tol.Rounded, ref))
 				}
 				if err == nil {
-					ref, tol, err = d.choose(from, i == 1, l, got, ref, tol)
+					ref, tol, err = d.choose(from, i, l, got, ref, tol)
 				}
 				if err != nil {
 					return 0, err
@@ -365,10 +369,10 @@ func feed(p *exec.Probe, launch int, wires map[string]circuit.Wire, v map[string
 
 // replay runs the steps twice: the first time launches are started one by one, the second time from the recording.
 func (d *differ) replay(m *diffModel) error {
-	var first [2][]float32
+	var first [3][]float32
 	for round := range 3 {
 		for i := range first {
-			rows, err := m.Run(d.step(m, i == 1))
+			rows, err := m.Run(d.step(m, i))
 			if err != nil {
 				return err
 			}
@@ -387,7 +391,7 @@ func (d *differ) replay(m *diffModel) error {
 			}
 		}
 	}
-	_, err := fmt.Fprintf(d.out, "recorded against launch by launch: %d logits, the same bits\n", len(first[0])+len(first[1]))
+	_, err := fmt.Fprintf(d.out, "recorded against launch by launch: %d logits, the same bits\n", len(first[0])+len(first[1])+len(first[2]))
 	return err
 }
 

@@ -22,8 +22,8 @@ import (
 // k chosen, from 0, moves up by k-j steps: by one more than its successor, the last by one more than those that are not chosen. A step is
 // twice what a score may err by.
 // What follows from a score may then err by the largest move too, which is in the tolerance that is given back.
-func (d *differ) choose(from *diffModel, second bool, l *plan.Launch, got, v map[string][]byte, tol kernel.Tolerance) (map[string][]byte, kernel.Tolerance, error) {
-	s := d.step(from, second)
+func (d *differ) choose(from *diffModel, number int, l *plan.Launch, got, v map[string][]byte, tol kernel.Tolerance) (map[string][]byte, kernel.Tolerance, error) {
+	s := d.step(from, number)
 	p, err := from.Probe(s)
 	if err != nil {
 		return nil, tol, err
@@ -43,7 +43,7 @@ func (d *differ) choose(from *diffModel, second bool, l *plan.Launch, got, v map
 	if len(moved) == 0 {
 		return v, tol, nil
 	}
-	v, err = d.again(from, second, l, v, moved)
+	v, err = d.again(from, number, l, v, moved)
 	tol.Rel += 2 * most // a weight is a score over a sum of scores
 	return v, tol, err
 }
@@ -82,10 +82,10 @@ func moveLogits(logits, got, want []byte, experts, k int, step float64) []byte {
 
 // again computes a launch's ops once more on the model that v was recorded on. Edges in fixed have the values there, whatever an op makes
 // of them.
-func (d *differ) again(m *diffModel, second bool, l *plan.Launch, v, fixed map[string][]byte) (map[string][]byte, error) {
+func (d *differ) again(m *diffModel, number int, l *plan.Launch, v, fixed map[string][]byte) (map[string][]byte, error) {
 	v = maps.Clone(v)
 	maps.Copy(v, fixed)
-	s := d.step(m, second)
+	s := d.step(m, number)
 	p, err := m.Probe(s)
 	if err != nil {
 		return nil, err

@@ -42,7 +42,7 @@ func TestDiffTakesAChoiceOfEquals(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := host.Probe(d.step(host, false))
+	p, err := host.Probe(d.step(host, 0))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +84,7 @@ func TestDiffTakesAChoiceOfEquals(t *testing.T) {
 				}
 				binary.LittleEndian.PutUint32(logits[4*e:], math.Float32bits(value))
 			}
-			v, err := d.again(host, false, l, v, nil)
+			v, err := d.again(host, 0, l, v, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -93,7 +93,7 @@ func TestDiffTakesAChoiceOfEquals(t *testing.T) {
 			for j, id := range x.choice {
 				binary.LittleEndian.PutUint32(got[ids][4*(k*row+j):], uint32(id))
 			}
-			ref, allowed, err := d.choose(host, false, l, got, v, tol)
+			ref, allowed, err := d.choose(host, 0, l, got, v, tol)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -44,6 +44,7 @@ var fusedPlans = []struct {
 	{"qwen3.5-moe-wide-nvfp4", 8, false},
 	{"nemotron-h", 8, false},
 	{"nemotron-h", 40, false},
+	{"gpt-oss", 8, false},
 	{"gpt-oss", 40, false},
 	{"gemma3", 8, false},
 	{"gemma4-moe", 8, false},
@@ -90,8 +91,8 @@ func TestFusedPlansHaveAllKernels(t *testing.T) {
 func (c *checkpoint) launched(t *testing.T, class string, tokens int64) map[string]bool {
 	t.Helper()
 	names, size := map[string]bool{}, c.pageSize(class)
-	for _, rows := range []int64{2, tokens} {
-		limits := plan.Limits{Rows: rows, Seqs: 2, Outs: 2, PageSize: size, Pages: (tokens + size) / size}
+	for _, rows := range []int64{1, 2, tokens} {
+		limits := plan.Limits{Rows: rows, Seqs: min(rows, 2), Outs: min(rows, 2), PageSize: size, Pages: (tokens + size) / size}
 		p, err := c.instance.Lower(c.library, c.store, circuit.Options{Class: class, Compute: circuit.Declared, KV: tensor.BF16, Limits: limits})
 		if err != nil {
 			t.Fatalf("%s: %v", c.instance.Circuit, err)

@@ -137,7 +137,7 @@ __device__ __forceinline__ void add_down(const Args& a, Shared& s, queue::Queue<
 struct Bf16 {
   static constexpr int kPieces = 3, kArea = kPieces * queue::kPiece * 1024;
   static constexpr float kUp = 1, kFactor = 1;
-  static constexpr bool kScaled = false, kOwners = false;
+  static constexpr bool kScaled = false, kOwners = false, kBiased = false;
   using Queue = queue::Queue<kPieces>;
   using Feed = ::Feed;
   template <bool Wide, class X>

@@ -50,9 +50,9 @@ __device__ __forceinline__ int hidden(const Args& a, Shared& s, typename W::Queu
   const int tiles = feed.shared.n + feed.routed, row = threadIdx.x / 8, r = threadIdx.x % 8, per = a.I / 8, mine = queue::row_of<Wide>(a.rows);
   int d = -1, u = 0;  // of the tile, worked out at the first that is no shared one's
   for (int turn = 0; turn < tiles; turn++) {
-    float of_gate = W::kFactor, of_up = W::kFactor;
-    if constexpr (W::kScaled)
-      if (row < a.rows) W::scale_hidden(a, feed, turn, r, of_gate, of_up);
+    float of_gate = W::kFactor, of_up = W::kFactor, gate_bias = 0, up_bias = 0;
+    if constexpr (W::kScaled || W::kBiased)
+      if (row < a.rows) W::of_hidden(a, feed, turn, r, of_gate, of_up, gate_bias, up_bias);
     float acc[2][Wide ? 2 : 1][4] = {};
     queue::Fragments<Wide> x(region, mine, mine, a.rows * 128);
     W::template product<Wide>(queue, feed, x, feed.span.n, acc);
@@ -71,7 +71,10 @@ __device__ __forceinline__ int hidden(const Args& a, Shared& s, typename W::Queu
     const int slot = is_shared ? a.k : feed.table.slot[d][row], i = (is_shared ? feed.shared.lo + turn : u) * 8 + r;
     if (slot < 0) continue;
     const float f = s.factor[row];
-    a.h[row * a.width() + slot * a.I + i] = s.weight[row][slot] * Act::of(f * total(s, turn, r, row) * of_gate) * (f * total(s, turn, r + 8, row) * of_up);
+    if constexpr (W::kBiased)
+      a.h[row * a.width() + slot * a.I + i] = s.weight[row][slot] * Act::of(f * total(s, turn, r, row) * of_gate + gate_bias, f * total(s, turn, r + 8, row) * of_up + up_bias, a.limit);
+    else
+      a.h[row * a.width() + slot * a.I + i] = s.weight[row][slot] * Act::of(f * total(s, turn, r, row) * of_gate) * (f * total(s, turn, r + 8, row) * of_up);
   }
   return tiles;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Family experts_layer (layer.cuh), weights that stay quantised, in the layout "rows", which stream through shared memory by
-// mma/panel_queue.cuh. H, I and S must divide by 128; so a tile is two panels: 8 rows of gate and the same of up, or 16 columns of down.
+// mma/panel_queue.cuh. H, I and S must divide by 128, of experts with biases H by 32 and I by 8. A tile is two panels: 8 rows of gate and the
+// same of up, or 16 columns of down.
 //
 // Warps split K: of H in hidden; in down, the units of all experts that any row takes, by rising id, the shared one's behind them, as if
 // they were one K, so that experts of few units keep all warps busy.
@@ -10,7 +11,7 @@
 //	item     512 bytes   a unit of one row: 4 steps of 128 bytes
 //	unit     items of its takers, by rising row, [step][taker][128 bytes]
 //
-// Item numbers run through all units: with first[d] pairs before expert d, of r takers, its unit u begins with item first[d]*I/128 + u*r.
+// Item numbers run through all units: with first[d] pairs before expert d, of r takers, its unit u begins with item first[d]*units(I) + u*r.
 
 #include "../../../include/mma/panel_queue.cuh"
 #include "../linear/formats.cuh"
@@ -26,13 +27,15 @@ using queue::kUnit;
 
 constexpr int kItem = 512, kSteps = kUnit / kStep;
 
+__device__ __forceinline__ int units(int K) { return (K + kUnit - 1) / kUnit; }
+
 // Place is a unit of down: of expert number e of the table, or of the shared one, which follows them.
 struct Place {
   int e, u;
-  __device__ __forceinline__ Place(const Args& a, const Table& t, int unit) : e(min(unit / (a.I / kUnit), t.count)), u(unit - e * (a.I / kUnit)) {}
-  __device__ __forceinline__ int units(const Args& a, const Table& t) const { return (e < t.count ? a.I : a.S) / kUnit; }
+  __device__ __forceinline__ Place(const Args& a, const Table& t, int unit) : e(min(unit / ::units(a.I), t.count)), u(unit - e * ::units(a.I)) {}
+  __device__ __forceinline__ int units(const Args& a, const Table& t) const { return ::units(e < t.count ? a.I : a.S); }
   __device__ __forceinline__ int takers(const Args& a, const Table& t) const { return e < t.count ? t.first[e + 1] - t.first[e] : a.rows; }
-  __device__ __forceinline__ int item(const Args& a, const Table& t) const { return t.first[e] * (a.I / kUnit) + u * takers(a, t); }
+  __device__ __forceinline__ int item(const Args& a, const Table& t) const { return t.first[e] * ::units(a.I) + u * takers(a, t); }
 };
 
 // Feed is what a warp of this block reads: tiles of the shared expert's hidden part, of the others', and for each tile of columns its
@@ -50,14 +53,14 @@ struct Feed {
   const uint8_t *p0 = nullptr, *p1 = nullptr;  // of the next unit
   int left = 0;                                // of the run
 
-  __device__ __forceinline__ Feed(const Args& a, const Table& table) : a(a), table(table), span(a.H / kUnit), shared(a.S / 8), cols(a.H / kTile) {
+  __device__ __forceinline__ Feed(const Args& a, const Table& table) : a(a), table(table), span(units(a.H)), shared(a.S / 8), cols(a.H / kTile) {
     span.lo *= kSteps, span.n *= kSteps;
   }
   // know tells it which experts there are.
   __device__ __forceinline__ void know() {
     const int per = a.I / 8;
     const queue::Share share(table.count * per);
-    const Span down((table.count * a.I + a.S) / kUnit);
+    const Span down(table.count * units(a.I) + units(a.S));
     routed = share.n, d = share.lo / per, u = share.lo - d * per, from = down.lo, count = down.n;
   }
   __device__ __forceinline__ bool next(const uint8_t*& from0, const uint8_t*& from1) {
@@ -75,7 +78,7 @@ struct Feed {
   }
   __device__ __forceinline__ bool open() {
     if (tile < shared.n + routed) {
-      const int of_panel = a.H / kUnit, first = span.lo / kSteps;
+      const int of_panel = units(a.H), first = span.lo / kSteps;
       if (tile < shared.n) {
         p0 = unit(a.sgate, (shared.lo + tile) * of_panel + first), p1 = unit(a.sup, (shared.lo + tile) * of_panel + first);
       } else {
@@ -95,11 +98,13 @@ struct Feed {
   }
 };
 
-template <class F>
+// Quantised is format F, without biases or with them.
+template <class F, bool Biased>
 struct Quantised {
   static constexpr int kArea = 13824;  // 6 units of e4m3 and its blocks, 10 of four bits
+  static constexpr int kEarly = 4;      // biases of down that come before the sums
   static constexpr float kUp = F::kUp, kFactor = F::kFactor;
-  static constexpr bool kScaled = F::kScaled, kOwners = true;
+  static constexpr bool kScaled = F::kScaled, kOwners = true, kBiased = Biased;
   using Queue = queue::Panels<F, kArea>;
   using Feed = ::Feed<F>;
 
@@ -108,45 +113,49 @@ struct Quantised {
     queue.template product<Wide>(feed, x, n / kSteps, acc[0]);
   }
 
-  // scale_hidden multiplies by the scales of row r of tile number turn.
-  __device__ __forceinline__ static void scale_hidden(const Args& a, const Feed& feed, int turn, int r, float& gate, float& up) {
+  // of_hidden multiplies by the scales of row r of tile number turn, and brings its biases.
+  __device__ __forceinline__ static void of_hidden(const Args& a, const Feed& feed, int turn, int r, float& gate, float& up, float& gate_bias, float& up_bias) {
     if (turn < feed.shared.n) {
       const int i = (feed.shared.lo + turn) * 8 + r;
       if (a.sgate_scale) gate *= load(a.sgate_scale + i);
       if (a.sup_scale) up *= load(a.sup_scale + i);
-    } else if (a.gate_up_scale) {
-      const int per = a.I / 8, t = queue::Share(feed.table.count * per).lo + turn - feed.shared.n, d = t / per;
-      const float* p = a.gate_up_scale + (feed.table.id[d] * 2 * a.I + (t - d * per) * 8 + r);
-      gate *= load(p), up *= load(p + a.I);
+      return;
     }
+    const int per = a.I / 8, t = queue::Share(feed.table.count * per).lo + turn - feed.shared.n, d = t / per;
+    const int i = feed.table.id[d] * 2 * a.I + (t - d * per) * 8 + r;
+    if (kScaled && a.gate_up_scale) gate *= load(a.gate_up_scale + i), up *= load(a.gate_up_scale + i + a.I);
+    if (kBiased && a.gate_up_bias) gate_bias = load(a.gate_up_bias + i), up_bias = load(a.gate_up_bias + i + a.I);
   }
   __device__ __forceinline__ static float load(const float* p) { return __uint_as_float(ptx::load_weights_word(p)); }
 
   // bring splits the whole units among count items, from number first on, into the region.
   __device__ __forceinline__ static void bring(const Args& a, const Table& table, unsigned char* region, int first, int count, const int8_t* owner) {
-    const int lane = threadIdx.x & 31, t = lane & 3, per = a.I / kUnit, pairs = table.first[table.count];
+    const int lane = threadIdx.x & 31, t = lane & 3, per = units(a.I), pairs = table.first[table.count];
 #pragma unroll 1
     for (int i = lane >> 2; i < count; i += 8) {
       const int item = first + i;
-      int from, j, r;  // of h; which of r takers
+      int from, j, r, left;  // of h; which of r takers; values to the end of K
       if (item < pairs * per) {
         const int q = item / per, d = owner ? owner[q] : q, begin = table.first[d];
         r = table.first[d + 1] - begin;
         const int y = item - begin * per, u = y / r;
         j = y - u * r;
         const int source = table.source[begin + j];
-        from = (source >> 5) * a.width() + (source & 31) * a.I + u * kUnit;
+        from = (source >> 5) * a.width() + (source & 31) * a.I + u * kUnit, left = a.I - u * kUnit;
       } else {
         r = a.rows;
         const int y = item - pairs * per, u = y / r;
         j = y - u * r;
-        from = j * a.width() + a.k * a.I + u * kUnit;
+        from = j * a.width() + a.k * a.I + u * kUnit, left = a.S - u * kUnit;
       }
       if (i - j + r > count) continue;  // of a unit that does not fit
       const float4* p = reinterpret_cast<const float4*>(a.h + from + t * 8);
       float4 v[kSteps][2];
 #pragma unroll
-      for (int s = 0; s < kSteps; s++) v[s][0] = ptx::load_l2(p + s * 8), v[s][1] = ptx::load_l2(p + s * 8 + 1);
+      for (int s = 0; s < kSteps; s++) {
+        v[s][0] = v[s][1] = make_float4(0, 0, 0, 0);
+        if (!Biased || s * kStep + t * 8 < left) v[s][0] = ptx::load_l2(p + s * 8), v[s][1] = ptx::load_l2(p + s * 8 + 1);
+      }
 #pragma unroll
       for (int s = 0; s < kSteps; s++) {
         const float w[8] = {v[s][0].x, v[s][0].y, v[s][0].z, v[s][0].w, v[s][1].x, v[s][1].y, v[s][1].z, v[s][1].w};
@@ -166,6 +175,12 @@ struct Quantised {
       const int row = threadIdx.x / kTile, column = (feed.cols.lo + tile) * kTile + threadIdx.x % kTile;
       float* y = row < a.rows ? a.x + row * a.H + column : nullptr;
       const float old = y ? ptx::load_l2(y) : 0;
+      float bias[kEarly] = {};
+      if (Biased && y && a.down_bias) {
+#pragma unroll
+        for (int i = 0; i < kEarly; i++)
+          if (i < a.k) bias[i] = load(a.down_bias + (s.id[row][i] * a.H + column));
+      }
       float acc[2][Wide ? 2 : 1][4] = {};
       Place at = from;
       // Units [at, …) whose h fits into the region, then the next ones.
@@ -200,7 +215,15 @@ struct Quantised {
       }
       queue::leave<Wide>(acc, s.sum[turn & 1][threadIdx.x >> 5]);
       __syncthreads();
-      if (y) *y = old + total(s, turn, threadIdx.x % kTile, row) * kFactor;
+      if (!y) continue;
+      float v = old + total(s, turn, threadIdx.x % kTile, row) * kFactor;
+      if (Biased && a.down_bias) {
+#pragma unroll
+        for (int i = 0; i < kEarly; i++)
+          if (i < a.k) v = fmaf(s.weight[row][i], bias[i], v);
+        for (int i = kEarly; i < a.k; i++) v = fmaf(s.weight[row][i], load(a.down_bias + (s.id[row][i] * a.H + column)), v);
+      }
+      *y = v;
     }
   }
 };
@@ -208,20 +231,21 @@ struct Quantised {
 }  // namespace
 
 // The entry's number is how many rows it takes at most.
+#define ENTRY(F, NAME, MOST) extern "C" __global__ void __launch_bounds__(kThreads, MOST > 4 ? 1 : 2) experts_layer_rows_##F##_##NAME##_##MOST
 #define IN(T, NAME) const T* __restrict__ NAME
 #define LAYER(F, MOST)                                                                                                                \
-  extern "C" __global__ void __launch_bounds__(kThreads, MOST > 4 ? 1 : 2) experts_layer_rows_##F##_silu_##MOST(                      \
-      IN(int32_t, head), float* x,                                                     /* [rows, H], added to */                      \
-      IN(float, norm), IN(uint16_t, router), IN(uint16_t, router_shared),              /* [H], [E, H] bf16, [1, H] or null */         \
-      IN(uint8_t, gate_up), IN(uint8_t, down), IN(float, gate_up_scale), IN(float, down_scale), /* [E, 2I, H], [E, H, I], of rows */  \
-      IN(uint8_t, shared_gate), IN(uint8_t, shared_up), IN(uint8_t, shared_down),      /* [S, H], [S, H], [H, S] or null */           \
-      IN(float, sg), IN(float, su), IN(float, sd),                                     /* of rows, or null */                         \
-      float* h,                                                                        /* [rows, k*I + S] */                          \
-      uint32_t* meet, int32_t E, int32_t I, int32_t S, int32_t H, int32_t k, int32_t region, /* bytes of a warp's region */           \
-      float eps, int32_t plus_one, int32_t renorm, float renorm_eps, float weight_scale) {                                            \
-    layer<Quantised<F>, MOST, act::silu>({MOST == 1 ? 1 : head[0], x, norm, router, router_shared, gate_up, down, shared_gate,         \
-                                          shared_up, shared_down, h, meet, E, I, S, H, k, region, eps, float(plus_one), renorm_eps,    \
-                                          weight_scale, renorm, gate_up_scale, down_scale, sg, su, sd});                              \
+  ENTRY(F, silu, MOST)                                                                                                                \
+  (IN(int32_t, head), float* x,                                                     /* [rows, H], added to */                         \
+   IN(float, norm), IN(uint16_t, router), IN(uint16_t, router_shared),              /* [H], [E, H] bf16, [1, H] or null */            \
+   IN(uint8_t, gate_up), IN(uint8_t, down), IN(float, gate_up_scale), IN(float, down_scale), /* [E, 2I, H], [E, H, I], of rows */     \
+   IN(uint8_t, shared_gate), IN(uint8_t, shared_up), IN(uint8_t, shared_down),      /* [S, H], [S, H], [H, S] or null */              \
+   IN(float, sg), IN(float, su), IN(float, sd),                                     /* of rows, or null */                            \
+   float* h,                                                                        /* [rows, k*I + S] */                             \
+   uint32_t* meet, int32_t E, int32_t I, int32_t S, int32_t H, int32_t k, int32_t region, /* bytes of a warp's region */              \
+   float eps, int32_t plus_one, int32_t renorm, float renorm_eps, float weight_scale) {                                               \
+    layer<Quantised<F, false>, MOST, act::silu>({MOST == 1 ? 1 : head[0], x, norm, router, router_shared, gate_up, down, shared_gate,  \
+                                                 shared_up, shared_down, h, meet, E, I, S, H, k, region, eps, float(plus_one),         \
+                                                 renorm_eps, weight_scale, renorm, gate_up_scale, down_scale, sg, su, sd});            \
   }
 #define LAYERS(F) \
   LAYER(F, 1)     \
@@ -230,3 +254,19 @@ struct Quantised {
 LAYERS(e4m3)
 LAYERS(e4m3_b128)
 LAYERS(nvfp4)
+
+// The same with biases, without a shared expert.
+#define BIASED(F, ACT, MOST)                                                                                                          \
+  ENTRY(F, ACT, MOST)                                                                                                                 \
+  (IN(int32_t, head), float* x, IN(float, norm), IN(uint16_t, router), IN(float, router_bias),        /* [E] or null */               \
+   IN(uint8_t, gate_up), IN(uint8_t, down), IN(float, gate_up_bias), IN(float, down_bias),            /* [E, 2I], [E, H] or null */   \
+   float* h, uint32_t* meet, int32_t E, int32_t I, int32_t H, int32_t k, int32_t region, float eps, int32_t plus_one, int32_t renorm,  \
+   float renorm_eps, float weight_scale, float limit) {                                                                               \
+    layer<Quantised<F, true>, MOST, glu::ACT>({MOST == 1 ? 1 : head[0], x, norm, router, nullptr, gate_up, down, nullptr, nullptr,     \
+                                               nullptr, h, meet, E, I, 0, H, k, region, eps, float(plus_one), renorm_eps, weight_scale,\
+                                               renorm, nullptr, nullptr, nullptr, nullptr, nullptr, router_bias, gate_up_bias,         \
+                                               down_bias, limit});                                                                    \
+  }
+BIASED(mxfp4, swiglu_oai, 1)
+BIASED(mxfp4, swiglu_oai, 4)
+BIASED(mxfp4, swiglu_oai, 8)

@@ -55,6 +55,8 @@ struct Args {
   int renorm;
   const float *gate_up_scale = nullptr, *down_scale = nullptr;                    // of weight rows: [E, 2I], [E, H]
   const float *sgate_scale = nullptr, *sup_scale = nullptr, *sdown_scale = nullptr;  // [S], [S], [H]
+  const float *gate_bias = nullptr, *gate_up_bias = nullptr, *down_bias = nullptr;   // [E], [E, 2I], [E, H]
+  float limit = 0;                                                                   // of the activation
 
   __device__ __forceinline__ int logits() const { return E + (scale_gate != nullptr); }
   __device__ __forceinline__ uint32_t* words(int row) const { return meet + kWords + row * kStride; }
@@ -92,6 +94,7 @@ struct Logits {
   int lo, hi;      // of the logits
   float4 n0, n1;   // of the norm, of this lane's first values
   uint4 w[2];      // of two logits' weights
+  float bias;      // of the logit that this thread sends of the first two
 
   __device__ __forceinline__ Logits(const Args& a, const Span& span) : a(a), span(span) {
     const queue::Share share(a.logits());
@@ -99,12 +102,19 @@ struct Logits {
     n0 = n1 = make_float4(0, 0, 0, 0);
     w[0] = w[1] = make_uint4(0, 0, 0, 0);
     load(0, lo);
+    if constexpr (W::kBiased) bias = bias_of(lo);
   }
   __device__ __forceinline__ int lane_step() const { return (threadIdx.x & 31) >> 2; }
+  // past tells whether a step of the warp's only fills the weights' last unit.
+  __device__ __forceinline__ bool past(int step) const { return W::kBiased && span.lo + step >= a.H / kStep; }
+  __device__ __forceinline__ float bias_of(int e) const {
+    e += threadIdx.x % 2;
+    return a.gate_bias && e < hi && e < a.E ? a.gate_bias[e] : 0;
+  }
   __device__ __forceinline__ int at(int step) const { return (span.lo + step + lane_step()) * kStep + (threadIdx.x & 3) * 8; }
   // load brings what the warp's steps from there need for logits e and e+1.
   __device__ __forceinline__ void load(int step, int e) {
-    if (step + lane_step() >= span.n) return;
+    if (step + lane_step() >= span.n || past(step + lane_step())) return;
     const float4* n = reinterpret_cast<const float4*>(a.norm + at(step));
     n0 = n[0], n1 = n[1];
 #pragma unroll
@@ -135,7 +145,7 @@ struct Logits {
 #pragma unroll 1
       for (int step = 0; step < span.n; step += 8) {
         const int mine = step + lane_step();
-        const bool real = mine < span.n;
+        const bool real = mine < span.n && !past(mine);
 #pragma unroll
         for (int r = 0; r < N; r++) {
           float4 v[2] = {};
@@ -158,7 +168,7 @@ struct Logits {
             sums[4 * r + 1] = fmaf(y[r][i], i & 1 ? mma::high(u[0][i / 2]) : mma::low(u[0][i / 2]), sums[4 * r + 1]);
             sums[4 * r + 2] = fmaf(y[r][i], i & 1 ? mma::high(u[1][i / 2]) : mma::low(u[1][i / 2]), sums[4 * r + 2]);
           }
-          if (first && !late && real && r0 + r < a.rows) put<W>(region, (mine * a.rows + r0 + r) * 128 + queue::place(r0 + r, 0, t), y[r]);
+          if (first && !late && (W::kBiased ? mine < span.n : real) && r0 + r < a.rows) put<W>(region, (mine * a.rows + r0 + r) * 128 + queue::place(r0 + r, 0, t), y[r]);
         }
       }
       const float sum = queue::sum_over_lanes(sums);
@@ -173,7 +183,9 @@ struct Logits {
 #pragma unroll
       for (int i = 0; i < kWarps; i++) q += s.part[i][row][0], v += s.part[i][row][1 + j];
       const float f = rsqrtf(q / float(a.H) + a.eps);
-      if (e + j < hi) ptx::store_word(a.words(row) + e + j, key(f * v));
+      float logit = f * v;
+      if constexpr (W::kBiased) logit += first ? bias : bias_of(e);
+      if (e + j < hi) ptx::store_word(a.words(row) + e + j, key(logit));
       if (first && j == 0) s.factor[row] = f;
     }
     if (late && lane_step() < span.n) put<W>(region, lane_step() * 128 + queue::place(0, 0, t), y[0]);
