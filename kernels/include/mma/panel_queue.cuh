@@ -25,8 +25,8 @@ __device__ __forceinline__ void copy_word(void* dst, const void* src) {
 #endif
 }
 
-// Panels is fed by a feed's next(p0, p1): whether a unit is known, and where its two panels have this lane's first codes. Up to Most
-// pieces, as many as Area bytes of a warp hold.
+// Panels is fed by a feed's next(p0, p1): whether a unit is known, and where its two panels have this lane's first codes. As many
+// pieces are on their way as Area bytes of a warp hold.
 template <class F, int Area>
 struct Panels {
   static constexpr int kChunks = F::kCodes == 8 ? 2 : 1, kScales = (F::kBytes - 512 * kChunks) / 8;  // bytes of a row

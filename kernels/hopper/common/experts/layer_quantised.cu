@@ -101,8 +101,8 @@ struct Feed {
 // Quantised is format F, without biases or with them.
 template <class F, bool Biased>
 struct Quantised {
-  static constexpr int kArea = 9216;  // 4 units of e4m3 and its blocks, 7 of four bits
-  static constexpr int kEarly = 4;      // biases of down that come before the sums
+  static constexpr int kArea = 9216;   // 4 units of e4m3 and its blocks, 7 of four bits
+  static constexpr int kEarly = 4;     // biases of down that come before the sums
   static constexpr float kUp = F::kUp, kFactor = F::kFactor;
   static constexpr bool kScaled = F::kScaled, kOwners = true, kBiased = Biased;
   using Queue = queue::Panels<F, kArea>;
