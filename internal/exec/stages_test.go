@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/metrale/metrale/internal/diag"
+	"github.com/metrale/metrale/internal/gpu"
 	"github.com/metrale/metrale/internal/plan"
 	"github.com/metrale/metrale/internal/tensor"
 	"github.com/metrale/metrale/internal/weights"
@@ -132,6 +133,75 @@ func TestReadersLeaveWhenTheyWait(t *testing.T) {
 		}
 		if n := r.readers.Load(); n != c.left {
 			t.Errorf("%d cores, %v waited: %d readers are left, want %d", c.cores, c.waited, n, c.left)
+		}
+	}
+}
+
+// slowStore takes time to read from.
+type slowStore struct {
+	weights.Store
+	time time.Duration
+}
+
+func (s *slowStore) Read(string, int64, []byte) error {
+	time.Sleep(s.time)
+	return nil
+}
+
+// slowCopies is a device that takes time to copy a stage.
+type slowCopies struct {
+	own
+	time time.Duration
+}
+
+func (d *slowCopies) Stage(_ string, n int64) (gpu.Stage, error) {
+	return &slowStage{ownStage{d: &d.own, data: make([]byte, n)}, d.time}, nil
+}
+
+type slowStage struct {
+	ownStage
+	time time.Duration
+}
+
+func (s *slowStage) Send(gpu.Buffer, int64, int64) error { return nil }
+func (s *slowStage) Free()                               {}
+func (s *slowStage) Wait() error {
+	time.Sleep(s.time)
+	return nil
+}
+
+// TestManyCores: of 24 readers of 32 cores, 12 are left when copies take long, and all when reading does.
+func TestManyCores(t *testing.T) {
+	p := &plan.Plan{Weights: []plan.Weight{{Name: "w", DType: tensor.BF16, Axes: plan.Axes{{Name: "n", Size: 1 << 13}, {Name: "k", Size: 1 << 15}}, Sources: []string{"w"}}}}
+	store, err := weights.Dummy([]tensor.Info{{Name: "w", DType: tensor.BF16, Shape: tensor.Shape{1 << 13, 1 << 15}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		read, copy time.Duration
+		left       int64
+	}{{0, 3 * time.Millisecond, fewReaders}, {3 * time.Millisecond, 0, 24}} {
+		dev := &slowCopies{time: c.copy}
+		b := &binder{model: &Model{}, opts: Options{Device: dev, Store: &slowStore{store, c.read}}, weights: map[string]*loadJob{}}
+		jobs, stored, err := b.placeWeights([]*plan.Plan{p})
+		if err != nil {
+			t.Fatal(err)
+		}
+		tasks, err := jobs[0].tasks()
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := newRing(dev, dev, tasks, windowBytes)
+		r.begin()
+		workers := r.staff(32)
+		if err := b.runTasks(context.Background(), tasks, workers, func() worker { return &stagedWorker{ring: r} }, b.progress(0, stored)); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.end(); err != nil {
+			t.Fatal(err)
+		}
+		if n := r.readers.Load(); n != c.left {
+			t.Errorf("copies of %v, reads of %v: %d readers are left, want %d", c.copy, c.read, n, c.left)
 		}
 	}
 }
