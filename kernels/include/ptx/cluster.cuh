@@ -16,15 +16,6 @@ __device__ __forceinline__ void cluster_arrive() {
   if (C > 1) asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
 #endif
 }
-// cluster_arrive_relaxed tells nothing of what the thread wrote: what it has read of others it has, that is all.
-template <int C>
-__device__ __forceinline__ void cluster_arrive_relaxed() {
-#ifdef METRALE_HOST
-  if (C > 1) cudahost::cudahost_cluster_arrive();
-#else
-  if (C > 1) asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
-#endif
-}
 template <int C>
 __device__ __forceinline__ void cluster_wait() {
 #ifdef METRALE_HOST

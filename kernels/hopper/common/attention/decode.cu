@@ -47,6 +47,19 @@ __device__ __forceinline__ float power(float x) {
 #endif
 }
 
+// inverse is 1 / x, of sums of weights.
+__device__ __forceinline__ float inverse(float x) {
+#ifdef METRALE_HOST
+  return 1 / x;
+#else
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+#endif
+}
+// capped is a score with a cap; out of the way of those without.
+__device__ __noinline__ float capped(float x, float cap) { return cap * tanhf(x / cap) * kLog2e; }
+
 template <int HD, int P>
 struct Shared {
   unsigned char ring[W][P][2][32 * HD];    // 16 keys, and their values
@@ -59,8 +72,7 @@ struct Shared {
   uint64_t full;                           // come is
   Row row[kRows];
   Item item;        // that the block is at
-  int seen[kCols];  // the last key that each column of the item sees; -1 none
-  int slot[kNew];   // of this step's keys
+  int position[kRows], slot[kRows];
   int items, shared, last;  // shared: items that blocks of a cluster share
   int group, tiles, kinds;  // heads of a KV head, tiles of them, tiles of a row
 };
@@ -96,25 +108,28 @@ struct Attention {
   int to;                      // of this lane's piece of row lane/8
   int key_at, value_at, q_at;  // of the rows that this lane gives for fragments
 
-  __device__ __forceinline__ void start() {
+  // start begins to copy, of item x and what follows.
+  __device__ __forceinline__ void start(const Item& x) {
     to = piece(lane / 8, lane % 8), ring = s.ring[warp][0][0];
     key_at = piece(lane % 16, lane / 16), value_at = piece(lane % 8 + lane / 16 * 8, lane / 8 % 2), q_at = piece(lane % 8, lane / 8);
     next = blockIdx.x;
-    enter();
+    if (!enter(x)) next += gridDim.x, enter();
 #pragma unroll 1
     for (int i = 0; i < P; i++) load_keys(ring + i * 2 * kUnit), load_values(ring + i * 2 * kUnit + kUnit);
   }
-  // enter goes to the warp's first block of item next, or of one behind it.
+  // enter goes to the warp's first block of item next, or of one behind it; of x, if it has one there.
   __device__ __forceinline__ void enter() {
-    for (; next < s.items; next += gridDim.x) {
-      const Item x = item_of(a, s, next);
-      at = x.lo + warp, end = x.hi;
-      if (at >= end) continue;
-      const Row& r = s.row[x.row];
-      seq = r.seq, b0 = r.b0, p0 = r.p0, head = x.kind / s.tiles * HD;
-      find();
-      return;
-    }
+#pragma unroll 1
+    for (; next < s.items; next += gridDim.x)
+      if (enter(item_of(a, s, next))) return;
+  }
+  __device__ __forceinline__ bool enter(const Item& x) {
+    at = x.lo + warp, end = x.hi;
+    if (at >= end) return false;
+    const Row& r = s.row[x.row];
+    seq = r.seq, b0 = r.b0, p0 = r.p0, head = x.kind / s.tiles * HD;
+    find();
+    return true;
   }
   // find looks up where block at lies.
   __device__ __forceinline__ void find() {
@@ -177,7 +192,7 @@ struct Attention {
     if (is_k) {
       turned<HD, Interleaved>(a, lane, k, s.norm[1], a.k_norm, k_angle);
       const bool keep = x.part == r.parts - 1 && x.kind == kv * s.tiles && r.first + j >= x.row;
-      const int64_t to = keep ? int64_t(s.slot[j]) * token + kv * HD : 0;
+      const int64_t to = keep ? int64_t(s.slot[r.first + j]) * token + kv * HD : 0;
 #pragma unroll
       for (int i = 0; i < N; i += 2) {
         const uint32_t kk = mma::pack(k[i], k[i + 1]), vv = mma::pack(v[i], v[i + 1]);
@@ -193,19 +208,27 @@ struct Attention {
 
   float m[2], l[2], o[HD / 16][4];  // of columns 2t and 2t+1: maximum, sum of weights, sums of values: of dims 16i + g and 16i + g + 8
 
-  // renew brings this step's keys or values to a block from key pos on.
-  __device__ __forceinline__ void renew(unsigned char* unit, const unsigned char* fresh, int pos, int p0, int end) const {
+  // renew brings this step's keys and values to a block from key pos on.
+  __device__ __forceinline__ void renew(unsigned char* unit, int pos, int p0, int end) const {
+    constexpr int kPieces = HD / 8;  // of a row
+#pragma unroll 1
     for (int row = max(0, p0 - pos); row < min(16, end); row++)
-      if (lane < HD / 8)
-        *reinterpret_cast<uint4*>(unit + piece(row, lane)) = *reinterpret_cast<const uint4*>(fresh + ((pos + row - p0) * HD + lane * 8) * 2);
+#pragma unroll
+      for (int i = lane; i < 2 * kPieces; i += 32)
+        *reinterpret_cast<uint4*>(unit + i / kPieces * kUnit + piece(row, i % kPieces)) =
+            *reinterpret_cast<const uint4*>(s.fresh[i / kPieces] + ((pos + row - p0) * HD + i % kPieces * 8) * 2);
     __syncwarp();
   }
 
   // block takes 16 keys from pos on, of which the first end exist; those from p0 on are this step's.
   __device__ __forceinline__ void block(unsigned char* unit, int pos, int p0, int end) {
     ptx::async_wait_but<2 * P - 1>();
+    if (pos + 16 > p0) {
+      ptx::async_wait_but<2 * P - 2>();  // values too
+      __syncwarp();
+      renew(unit, pos, p0, end);
+    }
     __syncwarp();
-    if (pos + 16 > p0) renew(unit, s.fresh[0], pos, p0, end);
     float high[2][4] = {}, low[2][4] = {};  // of even and odd sixteens of dims
 #pragma unroll 8
     for (int j = 0; j < HD / 32; j++) {
@@ -219,15 +242,14 @@ struct Attention {
     }
     __syncwarp();  // all have read the keys
     load_keys(unit);
+    const int window = a.window > 0 ? a.window : 1 << 30;
     float p[4], scale[2];
 #pragma unroll
     for (int i = 0; i < 4; i++) {
       const int kk = g + (i >> 1) * 8;
       float x = (high[0][i] + high[1][i]) + (low[0][i] + low[1][i]);
-      if (a.softcap > 0) x = a.softcap * tanhf(x / a.softcap) * kLog2e;
-      const int seen = s.seen[2 * t + (i & 1)];
-      const bool sees = kk < end && pos + kk <= seen && (a.window <= 0 || pos + kk > seen - a.window);
-      p[i] = sees ? x : -INFINITY;
+      if (a.softcap > 0) x = capped(x, a.softcap);
+      p[i] = pos + kk <= seen[i & 1] && pos + kk > seen[i & 1] - window ? x : -INFINITY;
     }
 #pragma unroll
     for (int c = 0; c < 2; c++) {
@@ -256,7 +278,6 @@ struct Attention {
     }
     ptx::async_wait_but<2 * P - 1>();
     __syncwarp();
-    if (pos + 16 > p0) renew(unit + kUnit, s.fresh[1], pos, p0, end);
 #pragma unroll
     for (int i = 0; i < HD / 16; i++) {
       const uint4 v = mma::load_transposed(unit + kUnit + (value_at ^ i % 4 * 32) + i / 4 * 128);
@@ -268,18 +289,25 @@ struct Attention {
   }
 
   int place = 0;         // of the ring, of the block to take
-  bool came = false;     // arrived at the cluster's barrier, as come may be written, and has not waited there
+  bool came = false;     // the block has arrived at the cluster's barrier, as come may be written, and not waited there
   uint32_t phase = 0;    // of full
 
-  // begin says what the block is at, and which key each column sees last.
+  int seen[2], place_of[2];  // of columns 2t and 2t+1: the last key that they see, -1 none; places in y
+
+  // begin says what the block is at.
   __device__ __forceinline__ void begin(const Item& x) {
     const Row& r = s.row[x.row];
     if (tid == 0) {
       s.item = x;
       if (r.parts > 1) ptx::cluster_expect<C>(&s.full, sizeof s.come);
     }
-    if (tid < kCols) s.seen[tid] = tid < r.rows * x.per ? a.positions[x.row + tid * x.inverse / 64] : -1;
-    if (tid < kNew) s.slot[tid] = tid < r.fresh ? a.slots[r.first + tid] : 0;
+    const int cols = r.rows * x.per;
+#pragma unroll
+    for (int c = 0; c < 2; c++) {
+      const int col = 2 * t + c;
+      seen[c] = col < cols ? s.position[x.row + col * x.inverse / 64] : -1;
+      place_of[c] = head_of(a, x, col) * HD;
+    }
   }
 
   // run does the item that is the number-th.
@@ -288,7 +316,6 @@ struct Attention {
     const Row& r = s.row[x.row];
     prepare(x, r);
     __syncthreads();
-    const int cols = r.rows * x.per;
     m[0] = m[1] = -INFINITY, l[0] = l[1] = 0;
 #pragma unroll
     for (int i = 0; i < HD / 16; i++)
@@ -303,18 +330,13 @@ struct Attention {
 
     const bool whole = r.parts == 1;
     constexpr int kAll = HD / 16, kEach = kAll / C, kMine = kAll < W ? 1 : kAll / W;  // fragments: all, of a rank's, that a warp adds
-    const int rank = blockIdx.x % C, mine = rank * kEach + warp % kEach;
-    const bool adds = kEach < W ? warp / kEach == rank : true;  // over blocks, fragment mine
-    float gates[kMine][4];
-    if (whole) {
+    const int rank = blockIdx.x % C, mine = whole ? warp : rank * kEach + warp % kEach;
+    const bool adds = kEach < W && !whole ? warp / kEach == rank : warp < kAll;  // fragment mine; of a whole item, every W-th behind it too
+    float gates[kMine][4], sinks[2];
 #pragma unroll
-      for (int k = 0; k < kMine; k++) load_gates(gates[k], x, cols, warp + k * W);
-    } else {
-      load_gates(gates[0], x, cols, mine);
-    }
-    float sinks[2];
+    for (int k = 0; k < kMine; k++) load_gates(gates[k], mine + k * W);
 #pragma unroll
-    for (int c = 0; c < 2; c++) sinks[c] = sink_of(x, cols, 2 * t + c);
+    for (int c = 0; c < 2; c++) sinks[c] = sink_of(x, 2 * t + c);
 
     // Over warps that had keys.
     const int warps = min(W, x.hi - x.lo);
@@ -332,41 +354,42 @@ struct Attention {
     if (!whole && came) ptx::cluster_wait<C>(), came = false;
     __syncthreads();
     float top[2], sum[2];
-    float4 st[W], v = {};
+    float4 st[W], v[kMine];
 #pragma unroll
     for (int w = 0; w < W; w++) st[w] = w < warps ? *reinterpret_cast<const float4*>(&s.stat[w][2 * t]) : make_float4(-INFINITY, 0, -INFINITY, 0);
 #pragma unroll
     for (int k = 0; k < kMine; k++) {
       const int i = warp + k * W;
       if (i >= kAll) break;
-      float4 u[W], add;
+      float4 u[W];
 #pragma unroll
       for (int w = 0; w < W; w++) u[w] = w < warps ? s.warp_out[w][i][lane] : float4{};
-      merge<W>(add, top, sum, st, u);
-      if (whole) {
-        store(x, cols, i, add, top, sum, sinks, gates[k]);
-      } else if (i / kEach == rank) {
-        v = add;
-      } else {
+      merge<W>(v[k], top, sum, st, u);
+      if (!whole && i / kEach != rank) {
         const ptx::cluster_array<C> to(&s.come[i % kEach][0][lane].x, &s.full, rank ^ 1);
-        to.push(0, add), to.push(32 * 4, make_float4(top[0], sum[0], top[1], sum[1]));
+        to.push(0, v[k]), to.push(32 * 4, make_float4(top[0], sum[0], top[1], sum[1]));
       }
     }
-    if (whole) return;
-
-    // Over the blocks of the cluster: each adds its fragments, of which the other brings the rest.
-    const bool shared = r.parts > C;
-    ptx::cluster_pushed<C>(&s.full, phase);
-    phase ^= 1;
-    if (adds) {
-      const float4 own = make_float4(top[0], sum[0], top[1], sum[1]), other = s.come[warp % kEach][1][lane], u = s.come[warp % kEach][0][lane];
-      merge<C>(v, top, sum, {rank ? other : own, rank ? own : other}, {rank ? u : v, rank ? v : u});
-      if (!shared) store(x, cols, mine, v, top, sum, sinks, gates[0]);
+    if (!whole) {
+      // Over the blocks of the cluster: each adds its fragments, of which the other brings the rest.
+      ptx::cluster_pushed<C>(&s.full, phase);
+      phase ^= 1;
+      if (kMine > 1 && rank) v[0] = v[kMine - 1];
+      if (adds) {
+        const float4 own = make_float4(top[0], sum[0], top[1], sum[1]), other = s.come[warp % kEach][1][lane], own_v = v[0], u = s.come[warp % kEach][0][lane];
+        merge<C>(v[0], top, sum, {rank ? other : own, rank ? own : other}, {rank ? u : own_v, rank ? own_v : u});
+      }
+      if (number + int(gridDim.x) < s.shared) ptx::cluster_arrive<C>(), came = true;
+      if (r.parts > C && !over_clusters(x, adds, mine, v[0], top, sum)) return;
     }
-    if (number + int(gridDim.x) < s.shared) ptx::cluster_arrive_relaxed<C>(), came = true;
-    if (!shared) return;
+#pragma unroll
+    for (int k = 0; k < kMine; k++)
+      if (adds && (whole || k == 0)) store(mine + k * W, v[k], top, sum, sinks, gates[k]);
+  }
 
-    // Over clusters: whoever comes last adds a slice of all, in order.
+  // over_clusters gives fragment mine, where the block has one, to the tile's other clusters; whoever comes last has the sum of all, in order.
+  __device__ __forceinline__ bool over_clusters(const Item& x, bool adds, int mine, float4& v, float (&top)[2], float (&sum)[2]) {
+    const Row& r = s.row[x.row];
     const int n = r.parts / C;
     const int64_t from = int64_t(x.row * kMost + x.kind * n) * (HD * 2) + mine * 32 + lane;
     float4* partial = reinterpret_cast<float4*>(a.partial) + from;
@@ -376,13 +399,14 @@ struct Attention {
       partial[to] = v, stat[to] = make_float4(top[0], sum[0], top[1], sum[1]);
     }
     __syncthreads();
-    uint32_t* arrived = a.meet + kArrived + (x.row * s.kinds + x.kind) * C + rank;
+    uint32_t* arrived = a.meet + kArrived + (x.row * s.kinds + x.kind) * C + blockIdx.x % C;
     if (tid == 0) s.last = ptx::add_release(arrived, 1) == uint32_t(n - 1);
     __syncthreads();
-    if (!s.last) return;
+    if (!s.last) return false;
     if (adds) {
       constexpr int kBatch = 4;
       top[0] = top[1] = -INFINITY, sum[0] = sum[1] = 0, v = float4{};
+#pragma unroll 1
       for (int k = 0; k < n; k += kBatch) {
         float4 st[kBatch + 1], u[kBatch + 1];
         st[0] = make_float4(top[0], sum[0], top[1], sum[1]), u[0] = v;
@@ -395,9 +419,9 @@ struct Attention {
         }
         merge<kBatch + 1>(v, top, sum, st, u);
       }
-      store(x, cols, mine, v, top, sum, sinks, gates[0]);
     }
     if (tid == 0) *arrived = 0;
+    return true;
   }
 
   // merge adds fragments u, in order, to v; of their two columns st has maximum and sum.
@@ -417,27 +441,26 @@ struct Attention {
   }
 
   // sink_of is a column's sink as scores are, times log2 e; of none its weight is 0.
-  __device__ __forceinline__ float sink_of(const Item& x, int cols, int c) const {
-    return a.sinks && c < cols ? a.sinks[x.h0 + c - c * x.inverse / 64 * x.per] * kLog2e : -INFINITY;
+  __device__ __forceinline__ float sink_of(const Item& x, int c) const {
+    return a.sinks && seen[c & 1] >= 0 ? a.sinks[x.h0 + c - c * x.inverse / 64 * x.per] * kLog2e : -INFINITY;
   }
   // A lane has of fragment i columns 2t and 2t+1, dims 16i + g and 16i + g + 8. load_gates brings what they are weighed with, store writes them.
-  __device__ __forceinline__ void load_gates(float (&gates)[4], const Item& x, int cols, int i) const {
+  __device__ __forceinline__ void load_gates(float (&gates)[4], int i) const {
 #pragma unroll
     for (int c = 0; c < 2; c++) {
       gates[c] = gates[c + 2] = 0;
-      if (!a.gated || 2 * t + c >= cols || i >= HD / 16) continue;
-      const float* p = a.q + head_of(a, x, 2 * t + c) * HD * 2 + HD + 16 * i + g;
+      if (!a.gated || seen[c] < 0 || i >= HD / 16) continue;
+      const float* p = a.q + place_of[c] * 2 + HD + 16 * i + g;
       gates[c] = ptx::load_l2(p), gates[c + 2] = ptx::load_l2(p + 8);
     }
   }
-  __device__ __forceinline__ void store(const Item& x, int cols, int i, const float4& v, const float (&top)[2], const float (&sum)[2],
-                                        const float (&sinks)[2], const float (&gates)[4]) const {
+  __device__ __forceinline__ void store(int i, const float4& v, const float (&top)[2], const float (&sum)[2], const float (&sinks)[2], const float (&gates)[4]) const {
     const float u[4] = {v.x, v.y, v.z, v.w};
 #pragma unroll
     for (int c = 0; c < 2; c++) {
-      if (2 * t + c >= cols) continue;
-      float* p = a.y + head_of(a, x, 2 * t + c) * HD + 16 * i + g;
-      const float f = 1 / (sum[c] + power(sinks[c] - top[c]));
+      if (seen[c] < 0) continue;
+      float* p = a.y + place_of[c] + 16 * i + g;
+      const float f = inverse(sum[c] + power(sinks[c] - top[c]));
 #pragma unroll
       for (int e = c; e < 4; e += 2) p[e / 2 * 8] = u[e] * f * (a.gated ? act::sigmoid::of(gates[e]) : 1);
     }
@@ -451,20 +474,22 @@ __device__ __forceinline__ void attend(const Args& a) {
   using A = Attention<HD, P, C, Interleaved>;
   auto& s = *reinterpret_cast<typename A::S*>(memory);
   A x(a, s);
+  const bool normed = int(threadIdx.x) < HD;
+  const float q_norm = normed && a.q_norm ? a.q_norm[threadIdx.x] : 0, k_norm = normed && a.k_norm ? a.k_norm[threadIdx.x] : 0;
   table<C>(a, s, threadIdx.x);
   if (int(blockIdx.x) >= s.items) return;
   if (threadIdx.x == 0) ptx::cluster_open<C>(&s.full);
   ptx::cluster_come<C>(), x.came = true;
-  x.start();
-  for (int d = threadIdx.x; d < HD; d += 32 * W) {
-    if (a.q_norm) s.norm[0][d] = float(a.plus_one) + a.q_norm[d];
-    if (a.k_norm) s.norm[1][d] = float(a.plus_one) + a.k_norm[d];
-  }
+  Item it = item_of(a, s, blockIdx.x);
+  x.start(it);
+  if (normed) s.norm[0][threadIdx.x] = float(a.plus_one) + q_norm, s.norm[1][threadIdx.x] = float(a.plus_one) + k_norm;
 #pragma unroll 1
   for (int i = blockIdx.x; i < s.items; i += gridDim.x) {
-    Item it = item_of(a, s, i);
+    if (i != int(blockIdx.x)) {
+      it = item_of(a, s, i);
+      __syncthreads();  // the item before has been read
+    }
     heads_of(s, it);
-    __syncthreads();  // the item before has been read
     x.begin(it);
     __syncthreads();
     if (i == int(blockIdx.x)) ptx::wait_for_predecessor();

@@ -47,7 +47,7 @@ __device__ __forceinline__ void table(const Args& a, S& s, int tid) {
   if (tid < 32) {
     __syncwarp();
     const int row = tid, rows = a.head[0], mine = min(row, a.most_rows - 1), per_tile = max(1, kCols / s.group);
-    const int seq = a.row_seq[mine], position = a.positions[mine], cu = a.cu_rows[min(row, a.most_seqs)];
+    const int seq = a.row_seq[mine], position = a.positions[mine], cu = a.cu_rows[min(row, a.most_seqs)], slot = a.slots[mine];
     Row r = {};
     r.seq = seq, r.first = __shfl_sync(~0u, cu, seq);
     const int end = __shfl_sync(~0u, cu, seq + 1);
@@ -69,7 +69,7 @@ __device__ __forceinline__ void table(const Args& a, S& s, int tid) {
     }
     const int all = __shfl_sync(~0u, sum, kRows - 1);
     r.base = big ? sum - big : all + small - r.items;
-    if (row < kRows) s.row[row] = r;
+    if (row < kRows) s.row[row] = r, s.position[row] = position, s.slot[row] = slot;
     if (row == kRows - 1) s.shared = all, s.items = all + small;
   }
   __syncthreads();
@@ -80,6 +80,7 @@ template <class S>
 __device__ __forceinline__ Item item_of(const Args& a, const S& s, int i) {
   Item x;
   x.row = 0;
+#pragma unroll 1
   for (int r = 1; r < min(kRows, a.most_rows); r++)
     if (unsigned(i - s.row[r].base) < unsigned(s.row[r].items)) x.row = r;
   const Row& r = s.row[x.row];
