@@ -77,7 +77,7 @@ struct Shared {
   int group, tiles, kinds;  // heads of a KV head, tiles of them, tiles of a row
 };
 
-static_assert(sizeof(Shared<64, 2>) == 89536 && sizeof(Shared<128, 1>) == 112576 && sizeof(Shared<256, 1>) == 224192, "manifest: shared");
+static_assert(sizeof(Shared<64, 2>) == 89552 && sizeof(Shared<128, 1>) == 112592 && sizeof(Shared<256, 1>) == 224208, "manifest: shared");
 
 template <int HD, int P, int C, bool Interleaved>
 struct Attention {
@@ -86,7 +86,7 @@ struct Attention {
   using S = Shared<HD, P>;
   const Args& a;
   S& s;
-  int tid, warp, lane, g, t;
+  unsigned tid, warp, lane, g, t;
   int token;  // elements of a token
 
   __device__ __forceinline__ Attention(const Args& a, S& s) : a(a), s(s) {
@@ -103,7 +103,7 @@ struct Attention {
   int old;                // how many of its keys are there: all but this step's, or less than none
   // Rows of keys, values and q lie in shared memory as in the pool, pieces of 16 bytes of row r exchanged by r % 8 among 8, so that neither
   // rows that are written nor pieces of 8 rows that are read meet in a bank.
-  static __device__ __forceinline__ int piece(int row, int i) { return row * 2 * HD + i / 8 * 128 + (i % 8 ^ row % 8) * 16; }
+  static __device__ __forceinline__ int piece(unsigned row, unsigned i) { return row * 2 * HD + i / 8 * 128 + (i % 8 ^ row % 8) * 16; }
   unsigned char* ring;         // of the warp
   int to;                      // of this lane's piece of row lane/8
   int key_at, value_at, q_at;  // of the rows that this lane gives for fragments
@@ -127,7 +127,7 @@ struct Attention {
     at = x.lo + warp, end = x.hi;
     if (at >= end) return false;
     const Row& r = s.row[x.row];
-    seq = r.seq, b0 = r.b0, p0 = r.p0, head = x.kind / s.tiles * HD;
+    seq = r.seq, b0 = r.b0, p0 = r.p0, head = x.kv * HD;
     find();
     return true;
   }
@@ -143,7 +143,7 @@ struct Attention {
 #pragma unroll
     for (int i = 0; i < 4; i++)
 #pragma unroll
-      for (int f = 0; f < HD / 64; f++) ptx::async_copy_or_zero(unit + (to ^ i % 2 * 64) + i * 8 * HD + f * 128, p + i * 4 * token + f * 64, i * 4 + lane / 8 < old);
+      for (int f = 0; f < HD / 64; f++) ptx::async_copy_or_zero(unit + (to ^ i % 2 * 64) + i * 8 * HD + f * 128, p + i * 4 * token + f * 64, i * 4 + int(lane / 8) < old);
   }
   __device__ __forceinline__ void load_keys(unsigned char* unit) const {
     if (next < s.items) load(a.k_pool, unit);
@@ -165,19 +165,26 @@ struct Attention {
 
   // ---------------------------------------------------------------------------------------------------------------- item
 
+  // What a warp prepares of an item: a column of q, and one of this step's k and v; their rows, -1 none, places, and the slot that k and v go into, -1 none.
+  int q_row, k_row, q_place, k_place, slot;
+
+  __device__ __forceinline__ void choose(const Item& x, const Row& r) {
+    const int c = warp, j = kNew - 1 - warp;
+    q_row = c < r.rows * x.per ? x.row + int(c * x.inverse / 64) : -1;
+    q_place = head_of(a, x, c) * (HD * (1 + a.gated));
+    k_row = (r.b0 + x.hi) * 16 > r.p0 && j < r.fresh ? r.first + j : -1;
+    k_place = k_row * token + x.kv * HD;
+    const bool keep = x.part == r.parts - 1 && x.kind == x.kv * s.tiles && k_row >= x.row;
+    slot = keep ? s.slot[k_row] : -1;
+  }
   // prepare brings q, and where the item has them this step's k and v, to shared memory, and k and v to their slots.
-  __device__ __forceinline__ void prepare(const Item& x, const Row& r) {
-    const int c = warp, j = kNew - 1 - warp;  // column of q, and which of k and v
-    const int d0 = N * lane, kv = x.kind / s.tiles;
-    const bool is_q = c < r.rows * x.per, is_k = (r.b0 + x.hi) * 16 > r.p0 && j < r.fresh;
+  __device__ __forceinline__ void prepare() {
+    const int c = warp, j = kNew - 1 - warp, d0 = N * lane;
     float q[N] = {}, k[N] = {}, v[N] = {};
     Angles<HD> q_angle = {}, k_angle = {};
-    if (is_q) load_dims(q, a.q + head_of(a, x, c) * (HD * (1 + a.gated)) + d0), q_angle = angles_of<HD, Interleaved>(a, lane, x.row + c * x.inverse / 64);
-    if (is_k) {
-      const int64_t at = (int64_t(r.first + j) * a.kv_heads + kv) * HD;
-      load_dims(k, a.k + at + d0), load_dims(v, a.v + at + d0), k_angle = angles_of<HD, Interleaved>(a, lane, r.first + j);
-    }
-    if (is_q) {
+    if (q_row >= 0) load_dims(q, a.q + q_place + d0), q_angle = angles_of<HD, Interleaved>(a, lane, q_row);
+    if (k_row >= 0) load_dims(k, a.k + k_place + d0), load_dims(v, a.v + k_place + d0), k_angle = angles_of<HD, Interleaved>(a, lane, k_row);
+    if (q_row >= 0) {
       turned<HD, Interleaved>(a, lane, q, s.norm[0], a.q_norm, q_angle);
       const float f = a.softcap > 0 ? a.scale : a.scale * kLog2e;
 #pragma unroll
@@ -189,16 +196,15 @@ struct Attention {
         *reinterpret_cast<uint32_t*>(s.q[1] + at) = low;
       }
     }
-    if (is_k) {
+    if (k_row >= 0) {
       turned<HD, Interleaved>(a, lane, k, s.norm[1], a.k_norm, k_angle);
-      const bool keep = x.part == r.parts - 1 && x.kind == kv * s.tiles && r.first + j >= x.row;
-      const int64_t to = keep ? int64_t(s.slot[r.first + j]) * token + kv * HD : 0;
+      const int64_t to = int64_t(slot - k_row) * token + k_place;
 #pragma unroll
       for (int i = 0; i < N; i += 2) {
         const uint32_t kk = mma::pack(k[i], k[i + 1]), vv = mma::pack(v[i], v[i + 1]);
         *reinterpret_cast<uint32_t*>(&s.fresh[0][(j * HD + d0 + i) * 2]) = kk;
         *reinterpret_cast<uint32_t*>(&s.fresh[1][(j * HD + d0 + i) * 2]) = vv;
-        if (keep) {
+        if (slot >= 0) {
           *reinterpret_cast<uint32_t*>(a.k_pool + to + d0 + i) = kk;
           *reinterpret_cast<uint32_t*>(a.v_pool + to + d0 + i) = vv;
         }
@@ -210,13 +216,14 @@ struct Attention {
 
   // renew brings this step's keys and values to a block from key pos on.
   __device__ __forceinline__ void renew(unsigned char* unit, int pos, int p0, int end) const {
-    constexpr int kPieces = HD / 8;  // of a row
+    constexpr unsigned kPieces = HD / 8;  // of a row
 #pragma unroll 1
     for (int row = max(0, p0 - pos); row < min(16, end); row++)
 #pragma unroll
-      for (int i = lane; i < 2 * kPieces; i += 32)
-        *reinterpret_cast<uint4*>(unit + i / kPieces * kUnit + piece(row, i % kPieces)) =
-            *reinterpret_cast<const uint4*>(s.fresh[i / kPieces] + ((pos + row - p0) * HD + i % kPieces * 8) * 2);
+      for (unsigned i = lane; i < (2 * kPieces + 31) / 32 * 32; i += 32)
+        if (i < 2 * kPieces)
+          *reinterpret_cast<uint4*>(unit + i / kPieces * kUnit + piece(row, i % kPieces)) =
+              *reinterpret_cast<const uint4*>(s.fresh[i / kPieces] + ((pos + row - p0) * HD + i % kPieces * 8) * 2);
     __syncwarp();
   }
 
@@ -301,6 +308,7 @@ struct Attention {
       s.item = x;
       if (r.parts > 1) ptx::cluster_expect<C>(&s.full, sizeof s.come);
     }
+    choose(x, r);
     const int cols = r.rows * x.per;
 #pragma unroll
     for (int c = 0; c < 2; c++) {
@@ -314,7 +322,7 @@ struct Attention {
   __device__ __forceinline__ void run(int number) {
     const Item& x = s.item;
     const Row& r = s.row[x.row];
-    prepare(x, r);
+    prepare();
     __syncthreads();
     m[0] = m[1] = -INFINITY, l[0] = l[1] = 0;
 #pragma unroll

@@ -34,10 +34,11 @@ struct Row {
   int parts, base, items;  // of a tile; the first of the row's items, and how many
 };
 
-// Item is a part of a tile: blocks [lo, hi). Query heads from h0 on are its columns, per of each row; c / per is c * inverse / 64.
+// Item is a part of a tile: blocks [lo, hi), of KV head kv. Query heads from h0 on are its columns, per of each row; c / per is c * inverse / 64.
 struct Item {
-  int row, kind, part, lo, hi;
-  int h0, per, inverse;
+  int row, kind, kv, part, lo, hi;
+  int h0, per;
+  unsigned inverse;
 };
 
 // table works out the tiles of all rows, a lane each; what it reads comes at once. Of cluster C, by all threads of a block.
@@ -85,19 +86,19 @@ __device__ __forceinline__ Item item_of(const Args& a, const S& s, int i) {
     if (unsigned(i - s.row[r].base) < unsigned(s.row[r].items)) x.row = r;
   const Row& r = s.row[x.row];
   const unsigned in = i - r.base, parts = r.parts, blocks = r.blocks;
-  x.kind = in / parts, x.part = in - x.kind * parts;
+  x.kind = in / parts, x.part = in - x.kind * parts, x.kv = x.kind / s.tiles;
   x.lo = x.part * blocks / parts, x.hi = (x.part + 1) * blocks / parts;
   return x;
 }
 // heads_of completes an item that the block begins.
 template <class S>
 __device__ __forceinline__ void heads_of(const S& s, Item& x) {
-  const int kv = x.kind / s.tiles, first = (x.kind - kv * s.tiles) * kCols;
-  x.h0 = kv * s.group + first, x.per = min(kCols, s.group - first), x.inverse = (63 + x.per) / unsigned(x.per);
+  const int first = (x.kind - x.kv * s.tiles) * kCols;
+  x.h0 = x.kv * s.group + first, x.per = min(kCols, s.group - first), x.inverse = (63 + x.per) / unsigned(x.per);
 }
 
 // head_of is the place of column c among all heads of rows.
-__device__ __forceinline__ int64_t head_of(const Args& a, const Item& x, int c) {
+__device__ __forceinline__ int head_of(const Args& a, const Item& x, int c) {
   const int i = c * x.inverse / 64;
-  return int64_t(x.row + i) * a.heads + x.h0 + c - i * x.per;
+  return (x.row + i) * a.heads + x.h0 + c - i * x.per;
 }
