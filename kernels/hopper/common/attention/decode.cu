@@ -87,12 +87,13 @@ struct Attention {
   const Args& a;
   S& s;
   unsigned tid, warp, lane, g, t;
-  int token;  // elements of a token
 
   __device__ __forceinline__ Attention(const Args& a, S& s) : a(a), s(s) {
     tid = threadIdx.x, warp = tid / 32, lane = tid % 32, g = lane / 4, t = lane % 4;
-    token = a.kv_heads * HD;
   }
+
+  // elements of a token
+  __device__ __forceinline__ int token() const { return a.kv_heads * HD; }
 
   // --------------------------------------------------------------------------------------------------------------- flow
 
@@ -134,16 +135,16 @@ struct Attention {
   // find looks up where block at lies.
   __device__ __forceinline__ void find() {
     const unsigned pos = (b0 + at) * 16, page = pos / unsigned(a.page_size);
-    from = (int64_t(a.block_table[int64_t(seq) * a.pages + page]) * a.page_size + (pos - page * a.page_size)) * token + head;
+    from = (int64_t(a.block_table[int64_t(seq) * a.pages + page]) * a.page_size + (pos - page * a.page_size)) * token() + head;
     old = p0 - int(pos);
   }
   // load starts the copy of a block's rows, those that are not there are zero; load_keys and load_values make a group of it, the latter goes on to the next.
   __device__ __forceinline__ void load(const uint16_t* pool, unsigned char* unit) const {
-    const uint16_t* p = pool + from + lane / 8 * token + lane % 8 * 8;
+    const uint16_t* p = pool + from + lane / 8 * token() + lane % 8 * 8;
 #pragma unroll
     for (int i = 0; i < 4; i++)
 #pragma unroll
-      for (int f = 0; f < HD / 64; f++) ptx::async_copy_or_zero(unit + (to ^ i % 2 * 64) + i * 8 * HD + f * 128, p + i * 4 * token + f * 64, i * 4 + int(lane / 8) < old);
+      for (int f = 0; f < HD / 64; f++) ptx::async_copy_or_zero(unit + (to ^ i % 2 * 64) + i * 8 * HD + f * 128, p + i * 4 * token() + f * 64, i * 4 + int(lane / 8) < old);
   }
   __device__ __forceinline__ void load_keys(unsigned char* unit) const {
     if (next < s.items) load(a.k_pool, unit);
@@ -173,17 +174,19 @@ struct Attention {
     q_row = c < r.rows * x.per ? x.row + int(c * x.inverse / 64) : -1;
     q_place = head_of(a, x, c) * (HD * (1 + a.gated));
     k_row = (r.b0 + x.hi) * 16 > r.p0 && j < r.fresh ? r.first + j : -1;
-    k_place = k_row * token + x.kv * HD;
+    k_place = k_row * token() + x.kv * HD;
     const bool keep = x.part == r.parts - 1 && x.kind == x.kv * s.tiles && k_row >= x.row;
     slot = keep ? s.slot[k_row] : -1;
   }
   // prepare brings q, and where the item has them this step's k and v, to shared memory, and k and v to their slots.
   __device__ __forceinline__ void prepare() {
     const int c = warp, j = kNew - 1 - warp, d0 = N * lane;
-    float q[N] = {}, k[N] = {}, v[N] = {};
+    const int qr = max(0, q_row), kr = max(0, k_row);  // what is not needed is loaded too, so that all loads are on their way at once
+    float q[N], k[N], v[N];
     Angles<HD> q_angle = {}, k_angle = {};
-    if (q_row >= 0) load_dims(q, a.q + q_place + d0), q_angle = angles_of<HD, Interleaved>(a, lane, q_row);
-    if (k_row >= 0) load_dims(k, a.k + k_place + d0), load_dims(v, a.v + k_place + d0), k_angle = angles_of<HD, Interleaved>(a, lane, k_row);
+    load_dims(q, a.q + (q_row < 0 ? 0 : q_place) + d0);
+    load_dims(k, a.k + (k_row < 0 ? 0 : k_place) + d0), load_dims(v, a.v + (k_row < 0 ? 0 : k_place) + d0);
+    if (a.rot > 0) load_angles<HD, Interleaved>(a, lane, qr, q_angle), load_angles<HD, Interleaved>(a, lane, kr, k_angle);
     if (q_row >= 0) {
       turned<HD, Interleaved>(a, lane, q, s.norm[0], a.q_norm, q_angle);
       const float f = a.softcap > 0 ? a.scale : a.scale * kLog2e;
@@ -198,7 +201,7 @@ struct Attention {
     }
     if (k_row >= 0) {
       turned<HD, Interleaved>(a, lane, k, s.norm[1], a.k_norm, k_angle);
-      const int64_t to = int64_t(slot - k_row) * token + k_place;
+      const int64_t to = int64_t(slot - k_row) * token() + k_place;
 #pragma unroll
       for (int i = 0; i < N; i += 2) {
         const uint32_t kk = mma::pack(k[i], k[i + 1]), vv = mma::pack(v[i], v[i + 1]);

@@ -44,11 +44,11 @@ struct Item {
 // table works out the tiles of all rows, a lane each; what it reads comes at once. Of cluster C, by all threads of a block.
 template <int C, class S>
 __device__ __forceinline__ void table(const Args& a, S& s, int tid) {
-  if (tid == 0) s.group = a.heads / a.kv_heads, s.tiles = (s.group + kCols - 1) / kCols, s.kinds = a.kv_heads * s.tiles;
   if (tid < 32) {
-    __syncwarp();
-    const int row = tid, rows = a.head[0], mine = min(row, a.most_rows - 1), per_tile = max(1, kCols / s.group);
+    const int row = tid, rows = a.head[0], mine = min(row, a.most_rows - 1);
     const int seq = a.row_seq[mine], position = a.positions[mine], cu = a.cu_rows[min(row, a.most_seqs)], slot = a.slots[mine];
+    const int group = a.heads / a.kv_heads, tiles = (group + kCols - 1) / kCols, kinds = a.kv_heads * tiles, per_tile = max(1, kCols / group);
+    if (tid == 0) s.group = group, s.tiles = tiles, s.kinds = kinds;
     Row r = {};
     r.seq = seq, r.first = __shfl_sync(~0u, cu, seq);
     const int end = __shfl_sync(~0u, cu, seq + 1);
@@ -58,8 +58,8 @@ __device__ __forceinline__ void table(const Args& a, S& s, int tid) {
       const int lowest = a.window > 0 ? max(0, position - a.window + 1) : 0;
       r.b0 = lowest / 16, r.blocks = (r.p0 + r.fresh + 15) / 16 - r.b0;
       const bool few = a.most_rows <= 4;
-      r.parts = r.blocks <= W * (few ? 1 : 2) ? 1 : C * max(1, min(r.blocks / (W * C * (few ? 1 : 16)), min(int(gridDim.x) / C, kMost) / s.kinds));
-      r.items = r.parts * s.kinds;
+      r.parts = r.blocks <= W * (few ? 1 : 2) ? 1 : C * max(1, min(r.blocks / (W * C * (few ? 1 : 16)), min(int(gridDim.x) / C, kMost) / kinds));
+      r.items = r.parts * kinds;
     }
     const int big = r.parts > 1 ? r.items : 0;
     int sum = big, small = r.items - big;

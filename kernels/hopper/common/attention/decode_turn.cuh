@@ -16,33 +16,22 @@ __device__ __forceinline__ void load_dims(float (&x)[N], const float* p) {
   }
 }
 
-// Angles are what a lane turns its dims with, from HD/32*lane: x cos + (the other of the pair) sin.
+// Angles are of a lane's dims of a row, from HD/32*lane: cos and sin; of those that do not turn whatever.
 template <int HD>
 struct Angles {
   float cos[HD / 32], sin[HD / 32];
 };
 template <int HD, bool Interleaved>
-__device__ __forceinline__ Angles<HD> angles_of(const Args& a, int lane, int row) {
+__device__ __forceinline__ void load_angles(const Args& a, unsigned lane, int row, Angles<HD>& v) {
   constexpr int N = HD / 32;
-  Angles<HD> v;
-#pragma unroll
-  for (int i = 0; i < N; i++) v.cos[i] = 1, v.sin[i] = 0;
-  const int half = a.rot / 2, d = N * lane;
-  if (d >= a.rot) return v;
-  const float* p = a.angles + int64_t(row) * a.rot;
+  const int half = a.rot / 2, d = N * lane, from = d >= a.rot ? 0 : Interleaved ? d / 2 : d < half ? d : d - half;
+  const float* p = a.angles + row * a.rot + from;
   if constexpr (Interleaved) {
 #pragma unroll
-    for (int i = 0; i < N; i += 2) {
-      v.cos[i] = v.cos[i + 1] = ptx::load_l2(p + (d + i) / 2), v.sin[i + 1] = ptx::load_l2(p + half + (d + i) / 2);
-      v.sin[i] = -v.sin[i + 1];
-    }
+    for (int i = 0; i < N; i++) v.cos[i] = ptx::load_l2(p + i / 2), v.sin[i] = ptx::load_l2(p + half + i / 2);
   } else {
-    const bool first = d < half;
-    load_dims(v.cos, p + (first ? d : d - half)), load_dims(v.sin, p + half + (first ? d : d - half));
-#pragma unroll
-    for (int i = 0; i < N; i++) v.sin[i] = first ? -v.sin[i] : v.sin[i];
+    load_dims(v.cos, p), load_dims(v.sin, p + half);
   }
-  return v;
 }
 
 __device__ __forceinline__ float warp_sum(float v) {
@@ -53,7 +42,7 @@ __device__ __forceinline__ float warp_sum(float v) {
 
 // turned norms and rotates one head by a warp, x the dims of a lane from HD/32*lane.
 template <int HD, bool Interleaved>
-__device__ __forceinline__ void turned(const Args& a, int lane, float (&x)[HD / 32], const float* norm, bool normed, const Angles<HD>& angle) {
+__device__ __forceinline__ void turned(const Args& a, unsigned lane, float (&x)[HD / 32], const float* norm, bool normed, const Angles<HD>& angle) {
   constexpr int N = HD / 32;
   if (normed) {
     float square = 0;
@@ -63,10 +52,14 @@ __device__ __forceinline__ void turned(const Args& a, int lane, float (&x)[HD / 
 #pragma unroll
     for (int i = 0; i < N; i++) x[i] *= f * norm[N * lane + i];
   }
-  const int lanes = a.rot / 2 / N, other = lane < lanes ? lane + lanes : lane - lanes;  // which has the other halves of pairs
+  const unsigned lanes = a.rot / 2 / unsigned(N), other = lane < lanes ? lane + lanes : lane - lanes;  // which has the other halves of pairs
   float y[N];
 #pragma unroll
   for (int i = 0; i < N; i++) y[i] = Interleaved ? x[i ^ 1] : __shfl_sync(~0u, x[i], other & 31);
 #pragma unroll
-  for (int i = 0; i < N; i++) x[i] = x[i] * angle.cos[i] + y[i] * angle.sin[i];
+  for (int i = 0; i < N; i++) {
+    const bool first = Interleaved ? i % 2 == 0 : lane < lanes;
+    const float turn = x[i] * angle.cos[i] + (first ? -y[i] : y[i]) * angle.sin[i];
+    if (lane < 2 * lanes) x[i] = turn;
+  }
 }
