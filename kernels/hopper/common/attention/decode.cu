@@ -181,12 +181,14 @@ struct Attention {
   // prepare brings q, and where the item has them this step's k and v, to shared memory, and k and v to their slots.
   __device__ __forceinline__ void prepare() {
     const int c = warp, j = kNew - 1 - warp, d0 = N * lane;
-    const int qr = max(0, q_row), kr = max(0, k_row);  // what is not needed is loaded too, so that all loads are on their way at once
-    float q[N], k[N], v[N];
+    float q[N], k[N] = {}, v[N] = {};
     Angles<HD> q_angle = {}, k_angle = {};
-    load_dims(q, a.q + (q_row < 0 ? 0 : q_place) + d0);
-    load_dims(k, a.k + (k_row < 0 ? 0 : k_place) + d0), load_dims(v, a.v + (k_row < 0 ? 0 : k_place) + d0);
-    if (a.rot > 0) load_angles<HD, Interleaved>(a, lane, qr, q_angle), load_angles<HD, Interleaved>(a, lane, kr, k_angle);
+    load_dims(q, a.q + (q_row < 0 ? 0 : q_place) + d0);  // of warps without a column too, so that nothing waits for it before k and v are on their way
+    if (a.rot > 0) load_angles<HD, Interleaved>(a, lane, max(0, q_row), q_angle);
+    if (k_row >= 0) {
+      load_dims(k, a.k + k_place + d0), load_dims(v, a.v + k_place + d0);
+      if (a.rot > 0) load_angles<HD, Interleaved>(a, lane, k_row, k_angle);
+    }
     if (q_row >= 0) {
       turned<HD, Interleaved>(a, lane, q, s.norm[0], a.q_norm, q_angle);
       const float f = a.softcap > 0 ? a.scale : a.scale * kLog2e;
