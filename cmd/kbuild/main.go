@@ -4,7 +4,7 @@
 //
 //	kbuild [flags] [CLASS…]   compile classes and their leaves into kernels/bin
 //	kbuild [flags] check      hold the tree, circuits and lowering rules among it, and what is compiled of it, against its rules, and list
-//	                          kernels that no device has run in the form that the tree has (with -seen, they are errors); needs no compiler
+//	                          compiled kernels that no device has run in that form (with -seen, they are errors); needs no compiler
 //
 // METRALE_TARGET_HW, METRALE_TARGET_MODEL and METRALE_TARGET_QUANT are patterns ("*", "qwen3*") of the classes, models and
 // quantisations to compile; each is * unless set. Classes on the command line stand for METRALE_TARGET_HW.

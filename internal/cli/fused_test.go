@@ -129,7 +129,7 @@ func TestFusedPlansOnTheDevice(t *testing.T) {
 			defer c.store.Close()
 			for name := range c.launched(t, dev.Class.Name, f.tokens) {
 				if dev.Class.Kernels[name].Reference == "" { // the others have stories
-					dev.Saw(t, kernels.FS, name)
+					dev.Saw(t, name)
 				}
 			}
 		})

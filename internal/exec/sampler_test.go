@@ -235,7 +235,7 @@ func TestTheDeviceDrawsWhatTheHostDraws(t *testing.T) {
 		})
 	}
 	if !t.Failed() {
-		opened.Saw(t, kernels.FS, "sample_draw", "sample_feed", "sample_greedy")
+		opened.Saw(t, "sample_draw", "sample_feed", "sample_greedy")
 	}
 }
 

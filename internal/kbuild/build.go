@@ -78,31 +78,36 @@ func Build(ctx context.Context, o Options) (map[string]*kernel.Index, error) {
 	return out, b.cache().trim()
 }
 
-// Check holds the tree, and what is compiled of it, against its rules. Kernels that no device has run as they are go to log, or are errors
-// if all must have been seen. It runs no compiler.
+// Check holds the tree, and what is compiled of it, against its rules. Compiled kernels that no device has run as they are go to log, or are
+// errors if all must have been seen. It runs no compiler.
 func Check(root string, allSeen bool, log io.Writer) []error {
 	fsys := os.DirFS(root)
 	tree, err := kernel.Load(fsys)
 	if err != nil {
 		return []error{err}
 	}
-	unseen, err := tree.Unseen(fsys)
+	unseen, unknown, err := tree.Unseen(fsys)
 	if err != nil {
 		return []error{err}
 	}
 	bad := tree.Check(fsys)
+	tell := func(err error) {
+		if allSeen {
+			bad = append(bad, err)
+		} else {
+			fmt.Fprintln(log, err)
+		}
+	}
+	for _, class := range slices.Sorted(maps.Keys(unknown)) {
+		tell(diag.Errorf(diag.Unsupported, "%s: which kernels have run on a device is known of compiled ones alone: %w", class, unknown[class]))
+	}
 	for _, class := range slices.Sorted(maps.Keys(unseen)) {
 		list := unseen[class]
 		what := "kernel has run on no device in its form"
 		if len(list) > 1 {
 			what = "kernels have run on no device in their form"
 		}
-		err := diag.Errorf(diag.Unsupported, "%s: %d %s: %s", class, len(list), what, strings.Join(list, ", "))
-		if allSeen {
-			bad = append(bad, err)
-		} else {
-			fmt.Fprintln(log, err)
-		}
+		tell(diag.Errorf(diag.Unsupported, "%s: %d %s: %s", class, len(list), what, strings.Join(list, ", ")))
 	}
 	return bad
 }

@@ -133,10 +133,10 @@ func bin(t *testing.T, root string) (names []string) {
 	return names
 }
 
-// TestWhatNoDeviceRan: a kernel that ran on a device is no longer seen once its sources or its launch are others. Of a class without a
-// list nothing is said.
+// TestWhatNoDeviceRan: a kernel that ran on a device is no longer seen once its machine code or its launch are others. Of what is not
+// compiled nothing is known, and of a class without a list nothing is said.
 func TestWhatNoDeviceRan(t *testing.T) {
-	root, _ := tree(t)
+	root, o := tree(t)
 	unseen := func() string {
 		var log strings.Builder
 		if bad := Check(root, false, &log); len(bad) != 0 {
@@ -160,24 +160,42 @@ func TestWhatNoDeviceRan(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		tg := loaded.Targets["hw"]
-		form, err := tg.Form(fsys, tg.Kernels["k"], "nvcc 13.0.88")
+		code, err := kernel.OpenCode(fsys, loaded.Targets["hw"])
 		if err != nil {
 			t.Fatal(err)
 		}
-		list.Add(kernel.SeenRun{Device: "H", Driver: "13.0", Compiler: "nvcc 13.0.88", Date: date, Kernels: map[string]string{"k": form}})
+		forms, err := code.Forms(code.Target.Kernels["k"])
+		if err != nil {
+			t.Fatal(err)
+		}
+		list.Add(kernel.SeenRun{Device: "H", Driver: "13.0", Compiler: "nvcc 13.0.88", Date: date, Kernels: forms})
 		text, err := list.Text()
 		if err != nil || len(list.Runs) != 1 {
 			t.Fatal(list, err)
 		}
 		write(t, filepath.Join(root, "hw/SEEN.toml"), string(text))
 	}
+	build(t, o)
 	see("2026-01-01")
 	if got := unseen(); got != "" {
 		t.Errorf("seen just now: %q", got)
 	}
-	for _, change := range [][2]string{{"include/far.cuh", "// changed\n"}, {"base/common/KERNEL_FAMILIES.toml", strings.Replace(families, `block = "WIDTH"`, `block = "128"`, 1)}} {
+	write(t, filepath.Join(root, "include/far.cuh"), "// another comment\n") // which the compiler at hand leaves out of its code
+	if err := os.RemoveAll(filepath.Join(root, "bin")); err != nil {
+		t.Fatal(err)
+	}
+	if got := unseen(); !strings.HasPrefix(got, "hw: which kernels have run on a device is known of compiled ones alone: this build carries no compiled") {
+		t.Errorf("not compiled: %q", got)
+	}
+	if build(t, o); unseen() != "" {
+		t.Errorf("compiled to the same code: %q", unseen())
+	}
+	for _, change := range [][2]string{
+		{"base/common/a/k.cu", "// entry k 12 0 64\n#include \"near.cuh\"\n#include \"far.cuh\"\n// other code\n"},
+		{"base/common/KERNEL_FAMILIES.toml", strings.Replace(families, `block = "WIDTH"`, `block = "128"`, 1)},
+	} {
 		write(t, filepath.Join(root, change[0]), change[1])
+		build(t, o)
 		if got := unseen(); got != "hw: 1 kernel has run on no device in its form: k\n" {
 			t.Errorf("%s changed: %q", change[0], got)
 		}

@@ -128,6 +128,9 @@ type Code struct {
 	Index  *Index
 
 	fsys fs.FS
+
+	mu     sync.Mutex
+	hashes map[string]map[string]string // of what machine has read: MachineCode, by module
 }
 
 // OpenCode finds a target's code and makes sure that it was compiled from the sources that the tree has.
@@ -145,7 +148,7 @@ func OpenCode(fsys fs.FS, t *Target) (*Code, error) {
 	case t.Model != nil && x.Targets[t.Name()] == nil:
 		return nil, diag.Errorf(diag.Unsupported, "this build carries no compiled kernels of %s: run kbuild %s without METRALE_TARGET_MODEL and METRALE_TARGET_QUANT", t.Name(), t.Class.Name)
 	}
-	c, from := &Code{t, x, fsys}, newSources(fsys)
+	c, from := &Code{Target: t, Index: x, fsys: fsys, hashes: map[string]map[string]string{}}, newSources(fsys)
 	for _, name := range t.Used() {
 		o := x.Object(t.Name(), name)
 		if o == nil {
@@ -170,6 +173,22 @@ func (c *Code) Module(name string) ([]byte, *Object, error) {
 	}
 	code, err := readCode(c.fsys, c.Index.Class, o)
 	return code, o, err
+}
+
+// machine is MachineCode of a module.
+func (c *Code) machine(module string) (map[string]string, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.hashes[module] == nil {
+		code, o, err := c.Module(module)
+		if err == nil {
+			c.hashes[module], err = MachineCode(code, slices.Sorted(maps.Keys(o.Entries)))
+		}
+		if err != nil {
+			return nil, diag.Errorf(diag.Format, "module %s of %s: %w", module, c.Target.Name(), err)
+		}
+	}
+	return c.hashes[module], nil
 }
 
 var decoder = sync.OnceValues(func() (*zstd.Decoder, error) {

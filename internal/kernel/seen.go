@@ -16,6 +16,7 @@ import (
 	"slices"
 
 	"github.com/pelletier/go-toml/v2"
+
 )
 
 // SeenFile is the name of a class's list of what ran: <class>/SEEN.toml.
@@ -36,7 +37,7 @@ type SeenRun struct {
 }
 
 const seenHead = `# SPDX-License-Identifier: MIT OR Apache-2.0
-# Kernels that gave right results on a device, and a hash of the form in which they did: sources, flags, compiler, launches.
+# Kernels that gave right results on a device, and a hash of the form in which they did: machine code and launches.
 # Tests write this file where there is a device (docs/formats/kernels.md); nobody edits it.
 `
 
@@ -77,65 +78,62 @@ func (s *Seen) Text() ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// Form is a hash of what runs as a kernel: the closures of its modules, and its launches without their ceilings.
-func (t *Target) Form(fsys fs.FS, k *Kernel, compiler string) (string, error) {
-	h := sha256.New()
-	for _, l := range k.Launches() {
-		x := *l
-		x.Registers, x.SpillBytes, x.StaticShared = 0, nil, nil
-		text, err := json.Marshal(x)
-		if err != nil {
-			return "", err
+// Forms are hashes of what runs as each kernel: its launches without their ceilings, and the machine code of their entries.
+func (c *Code) Forms(kernels ...*Kernel) (map[string]string, error) {
+	out := map[string]string{}
+	for _, k := range kernels {
+		h := sha256.New()
+		for _, l := range k.Launches() {
+			x := *l
+			x.Registers, x.SpillBytes, x.StaticShared = 0, nil, nil
+			text, err := json.Marshal(x)
+			if err != nil {
+				return nil, err
+			}
+			fmt.Fprintf(h, "launch %s\n", text)
 		}
-		fmt.Fprintf(h, "launch %s\n", text)
+		for _, e := range c.Index.Entries(c.Target, k) {
+			machine, err := c.machine(e.Module)
+			if err != nil {
+				return nil, err
+			}
+			fmt.Fprintf(h, "entry %s %s %s\n", e.Module, e.Name, machine[e.Name])
+		}
+		out[k.Name] = hex.EncodeToString(h.Sum(nil))[:16]
 	}
-	for _, name := range slices.Sorted(maps.Keys(t.Modules)) {
-		if !slices.ContainsFunc(k.symbols(), func(s symbol) bool { return match(s.module, name) }) {
-			continue
-		}
-		closure, err := t.Modules[name].Closure(fsys, compiler)
-		if err != nil {
-			return "", err
-		}
-		fmt.Fprintf(h, "module %s %s\n", name, closure)
-	}
-	return hex.EncodeToString(h.Sum(nil))[:16], nil
+	return out, nil
 }
 
-// Unseen are the kernels, by class, that no device ran in the form that the tree has. A class without a list is left out: nobody has
-// had such a device.
-func (t *Tree) Unseen(fsys fs.FS) (map[string][]string, error) {
-	out := map[string][]string{}
+// Unseen are the kernels, by class, that no device ran in the form that they were compiled to. A class without a list is left out: nobody
+// has had such a device. Where one with a list is not compiled, or of other sources, it is among the second, with the reason.
+func (t *Tree) Unseen(fsys fs.FS) (map[string][]string, map[string]error, error) {
+	unseen, unknown := map[string][]string{}, map[string]error{}
 	for class := range t.Classes {
 		file := path.Join(class, SeenFile)
-		if _, err := fs.Stat(fsys, file); err != nil {
+		tg := t.Targets[class]
+		if _, err := fs.Stat(fsys, file); err != nil || tg == nil {
 			continue
 		}
 		seen, err := ReadSeen(fsys, file)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
-		tg := t.Targets[class]
-		if tg == nil {
+		code, err := OpenCode(fsys, tg)
+		if err != nil {
+			unknown[class] = err
 			continue
 		}
+		forms, err := code.Forms(slices.Collect(maps.Values(tg.Kernels))...)
+		if err != nil {
+			return nil, nil, err
+		}
 		for name, k := range tg.Kernels {
-			ok := k.Launch == nil
-			for _, r := range seen.Runs {
-				if ok {
-					break
-				}
-				form, err := tg.Form(fsys, k, r.Compiler)
-				if err != nil {
-					return nil, err
-				}
-				ok = r.Kernels[name] == form
-			}
-			if !ok {
-				out[class] = append(out[class], name)
+			ran := func(r SeenRun) bool { return r.Kernels[name] == forms[name] }
+			if k.Launch != nil && !slices.ContainsFunc(seen.Runs, ran) {
+				unseen[class] = append(unseen[class], name)
 			}
 		}
-		slices.Sort(out[class])
+		slices.Sort(unseen[class])
 	}
-	return out, nil
+	return unseen, unknown, nil
 }

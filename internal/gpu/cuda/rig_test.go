@@ -44,7 +44,7 @@ func machines(t *testing.T) (gpu, ref machine) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { host.Close() })
-	saw := func(names ...string) { d.Saw(t, kernels.FS, names...) }
+	saw := func(names ...string) { d.Saw(t, names...) }
 	return machine{d.Device, d.Class, d.Code, saw}, machine{dev: host, class: d.Tree.Classes["cpu"]}
 }
 

@@ -62,19 +62,20 @@ func Open(t testing.TB, kernels fs.FS) Device {
 
 // Saw notes in the list of flag -seen that kernels gave right results on this device. Where a stand-in or other modules than those
 // embedded ran, nothing was seen.
-func (d *Device) Saw(t testing.TB, kernels fs.FS, names ...string) {
+func (d *Device) Saw(t testing.TB, names ...string) {
 	t.Helper()
 	code, ok := d.Code.(*kernel.Code)
 	if *seen == "" || !ok || OnHost() {
 		return
 	}
-	run := kernel.SeenRun{Device: d.System.Devices[0].Name, Driver: d.System.Version, Compiler: code.Index.Compiler, Date: time.Now().UTC().Format(time.DateOnly), Kernels: map[string]string{}}
+	run := kernel.SeenRun{Device: d.System.Devices[0].Name, Driver: d.System.Version, Compiler: code.Index.Compiler, Date: time.Now().UTC().Format(time.DateOnly)}
+	var ran []*kernel.Kernel
 	for _, name := range names {
-		form, err := code.Target.Form(kernels, code.Target.Kernels[name], run.Compiler)
-		if err != nil {
-			t.Fatal(err)
-		}
-		run.Kernels[name] = form
+		ran = append(ran, code.Target.Kernels[name])
+	}
+	var err error
+	if run.Kernels, err = code.Forms(ran...); err != nil {
+		t.Fatal(err)
 	}
 	list, err := kernel.ReadSeen(os.DirFS(filepath.Dir(*seen)), filepath.Base(*seen))
 	if err != nil {
