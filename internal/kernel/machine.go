@@ -20,7 +20,7 @@ import (
 // emCUDA is the machine of NVIDIA's code in an ELF header.
 const emCUDA = elf.Machine(190)
 
-// MachineCode hashes, of each of a module's entries, what the device runs: instructions, registers, shared memory, constants, and what the
+// MachineCode hashes, of each of a module's entries, what the device loads: instructions, constants, the size of shared memory, and what the
 // module has for all entries. Line numbers, symbol tables and sources, which the code of a module carries too, do not count. Code that is
 // not NVIDIA's is hashed whole.
 func MachineCode(code []byte, entries []string) (map[string]string, error) {
@@ -67,8 +67,7 @@ type cubin struct {
 
 // write hashes a section that a device loads, with its relocations.
 func (c *cubin) write(h hash.Hash, s *elf.Section) error {
-	// Bits 24 and up of a text's info are its registers; those below are a symbol's index.
-	fmt.Fprintf(h, "%s %d %d %d\n", s.Name, s.Size, s.Flags, s.Info>>24)
+	fmt.Fprintf(h, "%s %d %d\n", s.Name, s.Size, s.Flags)
 	if s.Type != elf.SHT_NOBITS {
 		if _, err := io.Copy(h, s.Open()); err != nil {
 			return err

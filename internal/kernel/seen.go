@@ -78,7 +78,7 @@ func (s *Seen) Text() ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// Forms are hashes of what runs as each kernel: its launches without their ceilings, and the machine code of their entries.
+// Forms are hashes of what runs as each kernel: its launches without their ceilings, and registers and machine code of their entries.
 func (c *Code) Forms(kernels ...*Kernel) (map[string]string, error) {
 	out := map[string]string{}
 	for _, k := range kernels {
@@ -97,7 +97,7 @@ func (c *Code) Forms(kernels ...*Kernel) (map[string]string, error) {
 			if err != nil {
 				return nil, err
 			}
-			fmt.Fprintf(h, "entry %s %s %s\n", e.Module, e.Name, machine[e.Name])
+			fmt.Fprintf(h, "entry %s %s %d %s\n", e.Module, e.Name, e.Usage.Registers, machine[e.Name])
 		}
 		out[k.Name] = hex.EncodeToString(h.Sum(nil))[:16]
 	}
