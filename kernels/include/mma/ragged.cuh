@@ -25,10 +25,11 @@
 #include "../ptx/tensor_copy.cuh"
 #include "../ptx/wgmma.cuh"
 #include "bf16.cuh"
+#include "ring.cuh"
 
 namespace ragged {
 
-constexpr int kCols = 128, kBox = 32, kMostBoxes = 8, kDepth = 64, kThreads = 384;
+constexpr int kCols = 128, kBox = 32, kMostBoxes = 8, kDepth = ring::kDepth, kThreads = 384;
 constexpr int kTurnBytes = 8192;  // of a warpgroup
 constexpr int kMostRuns = 1025, kMostStages = 8, kRingBytes = 4 * (kCols + kMostBoxes * kBox) * kDepth * 2;
 constexpr int kSharedBytes = kRingBytes + 1024;  // the ring starts at a multiple of 1024
@@ -129,27 +130,10 @@ struct Ring {
 __device__ __forceinline__ Ring& begin() {
   extern __shared__ unsigned char raw[];
   __shared__ Ring s;
-  if (threadIdx.x == 0) {
-    s.stages = raw + (-ptx::shared_address(raw) & 1023);
-    for (int i = 0; i < kMostStages; i++) {
-      ptx::mbarrier_init(&s.full[i], 1);
-      ptx::mbarrier_init(&s.empty[i], 2 * ptx::cluster_size());
-    }
-    ptx::mbarrier_publish();
-  }
-  __syncthreads();
-  ptx::cluster_meet();
+  if (threadIdx.x == 0) s.stages = raw + (-ptx::shared_address(raw) & 1023);
+  ring::open(s.full, s.empty, kMostStages);
   return s;
 }
-
-// Place is a stage of the ring and how often it was used.
-struct Place {
-  int stage = 0;
-  uint32_t phase = 0;
-  __device__ __forceinline__ void next(int stages) {
-    if (++stage == stages) stage = 0, phase ^= 1;
-  }
-};
 
 // Boxes are maps of x whose boxes have 128, 64, 32 and 16 rows.
 struct Boxes {
@@ -167,7 +151,7 @@ __device__ __forceinline__ void multiply(Ring& s, const Boxes& x, Runs walk, con
   constexpr int kLeft = kCols * kDepth * 2, kRight = kBox * kDepth * 2;
   const int blocks = walk.blocks, group = threadIdx.x / 128, steps = (K + kDepth - 1) / kDepth;
   const int stage_bytes = kLeft + max(walk.longest, 1) * kRight, stages = min(kMostStages, kRingBytes / stage_bytes);
-  Place at;
+  ring::Place at;
   Tile t;
   if (group == 0) {
     ptx::keep_registers<kFew>();

@@ -17,10 +17,11 @@
 
 #include "../ptx/tensor_copy.cuh"
 #include "../ptx/wgmma.cuh"
+#include "ring.cuh"
 
 namespace tiles {
 
-constexpr int kRows = 128, kDepth = 64, kThreads = 384;
+constexpr int kRows = 128, kDepth = ring::kDepth, kThreads = 384;
 constexpr int kGroup = 2048;  // rows whose tiles are taken before those of the next rows: their x stays in L2
 
 template <int Cols, int Stages>
@@ -58,30 +59,12 @@ struct Dense {
   }
 };
 
-// Place is a stage of the ring and how often it was used.
-template <int Stages>
-struct Place {
-  int stage = 0;
-  uint32_t phase = 0;
-  __device__ __forceinline__ void next() {
-    if (++stage == Stages) stage = 0, phase ^= 1;
-  }
-};
-
 // begin makes the ring and returns when the launches before this one are complete.
 template <int Cols, int Stages>
 __device__ __forceinline__ Shared<Cols, Stages>& begin() {
   extern __shared__ unsigned char raw[];
   auto& s = *reinterpret_cast<Shared<Cols, Stages>*>(raw + (-ptx::shared_address(raw) & 1023));
-  if (threadIdx.x == 0) {
-    for (int i = 0; i < Stages; i++) {
-      ptx::mbarrier_init(&s.full[i], 1);
-      ptx::mbarrier_init(&s.empty[i], 2 * ptx::cluster_size());
-    }
-    ptx::mbarrier_publish();
-  }
-  __syncthreads();
-  ptx::cluster_meet();
+  ring::open(s.full, s.empty, Stages);
   ptx::start_successor();
   ptx::wait_for_predecessor();
   return s;
@@ -98,13 +81,13 @@ template <int Cols, int Stages, class Walk, class Work>
 __device__ __forceinline__ void multiply(Shared<Cols, Stages>& s, const ptx::tensor_map& x, Walk walk, const Work& work, int K) {
   const int blocks = ptx::cluster_size(), rank = ptx::cluster_rank(), group = threadIdx.x / 128;
   const int steps = (K + kDepth - 1) / kDepth;
-  Place<Stages> at;
+  ring::Place at;
   Tile t;
   if (group == 0) {
     ptx::keep_registers<40>();
     if (threadIdx.x == 0) {
       while (walk.next(t)) {
-        for (int k = 0; k < steps; k++, at.next()) {
+        for (int k = 0; k < steps; k++, at.next(Stages)) {
           auto& stage = s.stage[at.stage];
           uint64_t* full = &s.full[at.stage];
           ptx::mbarrier_wait(&s.empty[at.stage], at.phase ^ 1);
@@ -129,7 +112,7 @@ __device__ __forceinline__ void multiply(Shared<Cols, Stages>& s, const ptx::ten
     };
     while (walk.next(t)) {
       if (t.row + mine >= t.end) {  // nothing of it counts
-        for (int k = 0; k < steps; k++, at.next()) {
+        for (int k = 0; k < steps; k++, at.next(Stages)) {
           ptx::mbarrier_wait(&s.full[at.stage], at.phase);
           free(at.stage);
         }
@@ -137,7 +120,7 @@ __device__ __forceinline__ void multiply(Shared<Cols, Stages>& s, const ptx::ten
       }
       float sums[Cols / 2];
       int last = 0;
-      for (int k = 0; k < steps; k++, at.next()) {
+      for (int k = 0; k < steps; k++, at.next(Stages)) {
         ptx::mbarrier_wait(&s.full[at.stage], at.phase);
         const uint64_t a = ptx::wgmma_operand(ptx::shared_address(s.stage[at.stage].x) + mine * kDepth * 2);
         const uint64_t b = ptx::wgmma_operand(ptx::shared_address(s.stage[at.stage].w));
