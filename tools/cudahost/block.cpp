@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <functional>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -53,13 +54,17 @@ struct Fiber {
   uint64_t result[32];  // of its last exchange
 };
 
-// Cluster is a barrier of blocks that run at the same time, and where their dynamic shared memory is.
+// Cluster is a barrier of blocks that run at the same time, one or more, and where their shared memory is.
 struct Cluster {
+  struct Memory {
+    std::atomic<char*> shared{nullptr}, statics{nullptr};  // while the block runs
+  };
   std::mutex mu;
   int threads, arrived = 0;  // threads that have not left
   std::atomic<unsigned> phase{0};
-  std::vector<char*> shared;
+  std::vector<Memory> memory;
 
+  Cluster(unsigned blocks, int threads) : threads(blocks * threads), memory(blocks) {}
   void count(int came, int left) {
     std::lock_guard<std::mutex> lock(mu);
     arrived += came, threads -= left;
@@ -105,7 +110,7 @@ void fiber_main() {
   w.entry->call(w.params);
   w.fibers[w.current].state = kDone;
   w.done++;
-  if (w.cluster) w.cluster->count(0, 1);
+  w.cluster->count(0, 1);
   yield();
   abort();
 }
@@ -126,7 +131,7 @@ void stuck(const Worker& w) {
   abort();
 }
 
-void run_block(const Entry* e, void** params, dim3 grid, dim3 block, dim3 at, size_t shared, Cluster* cluster = nullptr) {
+void run_block(const Entry* e, void** params, dim3 grid, dim3 block, dim3 at, size_t shared, Cluster& cluster) {
   Worker& w = worker;
   const int n = int(block.x * block.y * block.z);
   if (w.num_stacks < size_t(n)) {
@@ -138,12 +143,14 @@ void run_block(const Entry* e, void** params, dim3 grid, dim3 block, dim3 at, si
   w.fibers.resize(n);
   w.warps.assign((n + 31) / 32, Warp{});
   w.shared.assign(shared + 1024, char(0xA5));  // what nobody wrote is not zero
-  w.entry = e, w.params = params, w.done = w.at_barrier = 0, w.cluster = cluster;
+  w.entry = e, w.params = params, w.done = w.at_barrier = 0, w.cluster = &cluster;
   char* dynamic = reinterpret_cast<char*>((reinterpret_cast<uintptr_t>(w.shared.data()) + 1023) & ~uintptr_t(1023));
-  if (cluster) cluster->shared[at.x % cluster->shared.size()] = dynamic;
+  const unsigned blocks = unsigned(cluster.memory.size()), rank = at.x % blocks;
+  Cluster::Memory& memory = cluster.memory[rank];
+  memory.statics = e->statics(), memory.shared = dynamic;
   for (int i = 0; i < n; i++) {
     unsigned t = unsigned(i);
-    w.fibers[i].place = Place{dim3(t % block.x, t / block.x % block.y, t / (block.x * block.y)), at, block, grid, dynamic};
+    w.fibers[i].place = Place{dim3(t % block.x, t / block.x % block.y, t / (block.x * block.y)), at, block, grid, dynamic, shared, rank, blocks};
     prepare(w, i);
   }
   auto moved_at = std::chrono::steady_clock::now();
@@ -168,6 +175,7 @@ void run_block(const Entry* e, void** params, dim3 grid, dim3 block, dim3 at, si
     if (!moved || std::chrono::steady_clock::now() - moved_at > std::chrono::minutes(1)) stuck(w);
     if (ran == w.spinning) std::this_thread::yield();  // all wait for other blocks
   }
+  memory.shared = memory.statics = nullptr;
 }
 
 }  // namespace
@@ -194,9 +202,18 @@ extern "C" void cudahost_cluster_wait() {
   }
 }
 
-extern "C" void* cudahost_cluster_place(const void* p, int rank) {
-  char* mine = static_cast<char*>(place->shared);
-  return worker.cluster->shared[rank] + (static_cast<const char*>(p) - mine);
+extern "C" void* cudahost_cluster_place(const void* p, unsigned rank) {
+  const char* at = static_cast<const char*>(p);
+  const std::vector<Cluster::Memory>& all = worker.cluster->memory;
+  const size_t from_shared = size_t(at - static_cast<char*>(place->shared));
+  char* const shared = rank < all.size() ? all[rank].shared.load() : nullptr;
+  char* const statics = shared ? all[rank].statics.load() : nullptr;
+  if (!statics) {
+    fprintf(stderr, "kernel %s: block (%u, %u, %u) reaches for the shared memory of block %u of its cluster, which has not begun or has left\n",
+            worker.entry->name, place->block_idx.x, place->block_idx.y, place->block_idx.z, rank);
+    abort();
+  }
+  return from_shared < place->shared_bytes ? shared + from_shared : statics + (at - all[place->rank].statics.load());
 }
 
 extern "C" void cudahost_pause() {
@@ -229,23 +246,25 @@ extern "C" const uint64_t* cudahost_exchange(unsigned mask, uint64_t value) {
 
 void run_grid(const Entry* e, void** params, dim3 grid, dim3 block, size_t shared, unsigned cluster) {
   const uint64_t blocks = uint64_t(grid.x) * grid.y * grid.z;
-  auto run = [&](uint64_t b, Cluster* c) {
+  const int threads = int(block.x * block.y * block.z);
+  auto run = [&](uint64_t b, Cluster& c) {
     run_block(e, params, grid, block, dim3(unsigned(b % grid.x), unsigned(b / grid.x % grid.y), unsigned(b / grid.x / grid.y)), shared, c);
   };
   if (cluster > 1) {
     for (uint64_t b = 0; b < blocks; b += cluster) {
-      Cluster c;
-      c.threads = int(cluster * block.x * block.y * block.z);
-      c.shared.resize(cluster);
+      Cluster c(cluster, threads);
       std::vector<std::thread> all;
-      for (unsigned i = 0; i < cluster; i++) all.emplace_back(run, b + i, &c);
+      for (unsigned i = 0; i < cluster; i++) all.emplace_back(run, b + i, std::ref(c));
       for (auto& t : all) t.join();
     }
     return;
   }
   std::atomic<uint64_t> next{0};
   auto work = [&] {
-    for (uint64_t b; (b = next++) < blocks;) run(b, nullptr);
+    for (uint64_t b; (b = next++) < blocks;) {
+      Cluster alone(1, threads);
+      run(b, alone);
+    }
   };
   const unsigned cores = blocks < kMultiprocessors ? 1 : std::max(kMultiprocessors, std::thread::hardware_concurrency());
   std::vector<std::thread> more;

@@ -3,7 +3,7 @@
 # Compiles a class's kernels for the host, to run and test them without a GPU:
 #   tools/cudahost/build.sh CUDA_INCLUDE OUT CLASS [FAMILY/NAME …]
 # makes OUT/libcuda_host.so (pass it as the CUDA library) and OUT/bin/CLASS/<family>.<name>.cubin with an index. Sources are the
-# class's and its ancestors', nearest first, as kbuild takes them; a source that includes device-only headers is left out.
+# class's and its ancestors', nearest first, as kbuild takes them.
 set -euo pipefail
 cuda=$1 out=$2 class=$3
 shift 3
@@ -22,14 +22,15 @@ fi
 one() {
   local src=$1 name=$2 so="$out/obj/$2.so" text="$out/obj/$2.cpp"
   if newer "$so" || [ "$src" -nt "$so" ]; then
-    # Dynamic shared memory is a pointer here; entries are found by the word that __global__ became.
+    # Dynamic shared memory is a pointer here; entries are found by the word that __global__ became. A module has its static one for itself,
+    # that of inline functions too (-fno-gnu-unique).
     $cxx -x c++ -E -include "$here/cuda_host.h" -I"$(dirname "$src")" "$src" |
       sed -E 's/extern static thread_local +(alignas\([0-9]+\) +)?((unsigned +)?[A-Za-z_0-9:]+) +([A-Za-z_0-9]+)\[\];/\2* \4 = static_cast<\2*>(::cudahost::cudahost_place()->shared);/g' >"$text.i"
     { sed 's/METRALE_ENTRY/ /g' "$text.i"
       grep -oE 'METRALE_ENTRY +void +[A-Za-z_0-9]+' "$text.i" | awk '{print $3}' | sort -u |
         awk '{printf "static cudahost::Kernel<%s> register_%s(\"%s\");\n", $1, $1, $1}'
     } >"$text"
-    $cxx -fpreprocessed -shared "$text" -o "$so" -L"$out" -l:libcuda_host.so -Wl,-rpath,"$out"
+    $cxx -fno-gnu-unique -fpreprocessed -shared "$text" -o "$so" -L"$out" -l:libcuda_host.so -Wl,-rpath,"$out"
     rm "$text.i"
   fi
   printf 'METRALE-HOST %s\n' "$so" >"$out/bin/$class/$name.cubin"
@@ -44,7 +45,6 @@ while [ -n "$c" ]; do
     [ -z "${done[$family/$file]:-}" ] || continue
     done[$family/$file]=1
     if [ $# -gt 0 ] && [[ " $* " != *" $family/$file "* ]]; then continue; fi
-    if grep -q 'needs a GPU' "$src"; then continue; fi # stated by sources that use what the host has no twin of
     one "$src" "$family.$file"
   done
   c=$(sed -nE 's/^inherits *= *"(.*)"/\1/p' "$root/$c/HARDWARE.toml")

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // What CUDA C++ has and C++ lacks, so that a kernel compiles for the host. Every thread of a block is a fiber of one operating
-// system thread (runtime.cpp); barriers and warp exchanges switch fibers. Force-included before a kernel's source.
+// system thread (block.cpp); barriers and warp exchanges switch fibers. Force-included before a kernel's source.
 #pragma once
 
 #include <cmath>
@@ -43,7 +43,9 @@ namespace cudahost {
 // What the builtin variables of a thread say.
 struct Place {
   dim3 thread_idx, block_idx, block_dim, grid_dim;
-  void* shared;  // dynamic shared memory
+  void* shared;            // dynamic shared memory
+  size_t shared_bytes;     // of it
+  unsigned rank, blocks;   // of the block's cluster, which may be one block
 };
 
 extern "C" {
@@ -51,11 +53,16 @@ __attribute__((const)) Place* cudahost_place();  // fixed while a thread lives
 void cudahost_barrier();
 // Each lane of mask gives a value; the result is [32] values, valid until the lane's next exchange.
 const uint64_t* cudahost_exchange(unsigned mask, uint64_t value);
-// Halves of a barrier of a cluster's threads, and where block rank has what this one has at p, in dynamic shared memory.
+// Halves of a barrier of a cluster's threads, and where block rank has what this one has at p, in shared memory. It must have begun, and not left.
 void cudahost_cluster_arrive();
 void cudahost_cluster_wait();
-void* cudahost_cluster_place(const void* p, int rank);
+void* cudahost_cluster_place(const void* p, unsigned rank);
 void cudahost_pause();  // lets the block's other threads go on
+}
+
+// A block's static shared memory is its thread's part of a module's thread_local variables: in each block, each lies as far from this one.
+namespace {
+thread_local char statics;
 }
 
 // TensorMap is what a kernel finds in the 128 bytes of a tensor map; extents and strides innermost first.
@@ -74,6 +81,7 @@ struct Entry {
   size_t num_params;
   const size_t* sizes;
   const size_t* aligns;
+  char* (*statics)();  // of the module, on this operating system thread
 };
 extern "C" void cudahost_register(const Entry*);
 
@@ -89,7 +97,7 @@ struct Kernel<F> {
   explicit Kernel(const char* name) {
     static const size_t sizes[] = {sizeof(A)..., 0}, aligns[] = {alignof(A)..., 0};
     static Entry e;
-    e = Entry{name, call, sizeof...(A), sizes, aligns};
+    e = Entry{name, call, sizeof...(A), sizes, aligns, [] { return &statics; }};
     cudahost_register(&e);
   }
 };

@@ -272,7 +272,7 @@ func (s *story) stored(d tensor.DType, n int, scale float64) []byte {
 	return data
 }
 
-// lacks names a module of the kernel whose code is not there, as those that need a GPU where there is none.
+// lacks names a module of the kernel whose code is not there, as where only some were compiled.
 func (m *machine) lacks(k *kernel.Kernel) string {
 	for _, name := range k.Modules() {
 		if !cuda.Carries(m.code, name) {

@@ -48,9 +48,16 @@ template <int C>
 struct cluster_array {
 #ifdef METRALE_HOST
   float* at;
-  cluster_array(float* p, uint64_t*, int rank) : at(C > 1 ? static_cast<float*>(cudahost::cudahost_cluster_place(p, rank)) : p) {}
-  void push(int i, float v) const { at[i] = v; }
-  void push(int i, const float4& v) const { at[i] = v.x, at[i + 1] = v.y, at[i + 2] = v.z, at[i + 3] = v.w; }
+  uint64_t* full;
+  cluster_array(float* p, uint64_t* full, int rank) : at(C > 1 ? host::there(p, rank) : p), full(C > 1 ? host::there(full, rank) : nullptr) {}
+  void push(int i, float v) const {
+    at[i] = v;
+    if (C > 1) host::count(full, 0, 4);
+  }
+  void push(int i, const float4& v) const {
+    std::memcpy(at + i, &v, 16);
+    if (C > 1) host::count(full, 0, 16);
+  }
 #else
   uint32_t at, full;
   __device__ __forceinline__ cluster_array(float* p, uint64_t* full, int rank)
@@ -76,26 +83,18 @@ struct cluster_array {
 // cluster_open, by one thread before it arrives, makes full such a barrier; cluster_expect, by that thread, says what a phase brings.
 template <int C>
 __device__ __forceinline__ void cluster_open(uint64_t* full) {
-#ifndef METRALE_HOST
   if (C > 1) mbarrier_init(full, 1), mbarrier_publish();
-#endif
 }
 template <int C>
 __device__ __forceinline__ void cluster_expect(uint64_t* full, uint32_t bytes) {
-#ifndef METRALE_HOST
   if (C > 1) mbarrier_expect(full, bytes);
-#endif
 }
 template <int C>
 __device__ __forceinline__ void cluster_pushed(uint64_t* full, uint32_t parity = 0) {
-#ifdef METRALE_HOST
-  cluster_sync<C>();
-#else
   if (C > 1)
     mbarrier_wait(full, parity);
   else
     __syncthreads();
-#endif
 }
 
 }  // namespace ptx

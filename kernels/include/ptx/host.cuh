@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Twins of Hopper's barriers in memory, bulk copies and warpgroup products on the host (tools/cudahost). All happen at once, so they
+// Twins of Hopper's barriers in memory, bulk copies, clusters and warpgroup products on the host (tools/cudahost). All happen at once, so they
 // show wrong addresses and counts, but not what is read too early.
 #pragma once
 
@@ -11,21 +11,49 @@
 namespace ptx {
 
 inline char* shared_memory() { return static_cast<char*>(cudahost::cudahost_place()->shared); }
-// shared_address is relative to the block's dynamic shared memory, which lies at a multiple of 1024.
-inline uint32_t shared_address(const void* p) { return uint32_t(static_cast<const char*>(p) - shared_memory()); }
+
+// An address of shared memory says where in a block, and of a cluster which block. Dynamic shared memory begins at 0, a multiple of 1024.
+//
+//	bits 0 … 23    dynamic from 0 on; static ones lie around kStatics
+//	bits 24 …      0: this block; else the rank of a block + 1
+constexpr uint32_t kStatics = 1 << 23;
+inline uint32_t shared_address(const void* p) {
+  const char* at = static_cast<const char*>(p);
+  const size_t dynamic = size_t(at - shared_memory());
+  return dynamic < cudahost::cudahost_place()->shared_bytes ? uint32_t(dynamic) : kStatics + uint32_t(at - &cudahost::statics);
+}
+inline uint32_t cluster_map(uint32_t address, uint32_t rank) { return (address & 0xffffff) | (rank + 1) << 24; }
+inline uint32_t cluster_address(const void* p, uint32_t rank) { return cluster_map(shared_address(p), rank); }
 
 namespace host {
 
-// Barrier is a phase's count of arrivals and bytes to come.
+// there is where block rank of the cluster has what this one has at p.
+template <class T>
+T* there(T* p, uint32_t rank) {
+  return static_cast<T*>(cudahost::cudahost_cluster_place(p, rank));
+}
+template <class T>
+T& shared_at(uint32_t address) {
+  const uint32_t at = address & 0xffffff;
+  char* p = at < kStatics / 2 ? shared_memory() + at : &cudahost::statics + int32_t(at - kStatics);
+  return *reinterpret_cast<T*>(address >> 24 ? there(p, (address >> 24) - 1) : p);
+}
+
+// Barrier is a phase's count of arrivals and bytes to come. Other blocks change it too.
 struct Barrier {
   uint16_t pending, count;
   int32_t bytes : 31;
   uint32_t phase : 1;
 };
 static_assert(sizeof(Barrier) == 8, "");
-inline Barrier& barrier(uint64_t* b) { return *reinterpret_cast<Barrier*>(b); }
-inline void check(Barrier& b) {
-  if (b.pending == 0 && b.bytes == 0) b.pending = b.count, b.phase ^= 1;
+// count takes arrivals and bytes off what a phase waits for. Bytes may come before they are expected: then fewer than none are left.
+inline void count(uint64_t* b, int arrivals, int32_t bytes) {
+  cudahost_update(b, [=](uint64_t bits) {
+    Barrier x = cudahost::value<Barrier>(bits);
+    x.pending -= arrivals, x.bytes -= bytes;
+    if (x.pending == 0 && x.bytes == 0) x.pending = x.count, x.phase ^= 1;
+    return cudahost::bits(x);
+  });
 }
 
 // operand reads element (row, k) as a description of wgmma.cuh or wgmma_rows.cuh has it.
@@ -56,27 +84,36 @@ void product(float (&c)[N], const float (&a)[2][16], uint64_t b, bool columns, b
 
 }  // namespace host
 
-inline void mbarrier_init(uint64_t* b, uint32_t count) { host::barrier(b) = {uint16_t(count), uint16_t(count), 0, 0}; }
+inline void mbarrier_init(uint64_t* b, uint32_t count) { *b = cudahost::bits(host::Barrier{uint16_t(count), uint16_t(count), 0, 0}); }
 inline void mbarrier_publish() {}
-inline void mbarrier_expect(uint64_t* b, uint32_t bytes) {
-  auto& x = host::barrier(b);
-  x.bytes += int32_t(bytes), x.pending--;
-  host::check(x);
-}
-inline void mbarrier_arrive(uint64_t* b) { mbarrier_expect(b, 0); }
+inline void mbarrier_expect(uint64_t* b, uint32_t bytes) { host::count(b, 1, -int32_t(bytes)); }
+inline void mbarrier_arrive(uint64_t* b) { host::count(b, 1, 0); }
+inline void mbarrier_free_at(uint64_t* b, uint32_t rank) { mbarrier_arrive(host::there(b, rank)); }
 inline void mbarrier_wait(uint64_t* b, uint32_t parity) {
-  while (host::barrier(b).phase == parity) cudahost::cudahost_pause();
+  while (cudahost::value<host::Barrier>(__atomic_load_n(b, __ATOMIC_SEQ_CST)).phase == parity) cudahost::cudahost_pause();
 }
 
 inline void bulk_copy(void* shared, const void* global, uint32_t bytes, uint64_t* b) {
   std::memcpy(shared, global, bytes);
-  auto& x = host::barrier(b);
-  x.bytes -= int32_t(bytes);
-  host::check(x);
+  host::count(b, 0, int32_t(bytes));
 }
-// A barrier of some threads of a block.
+
+inline uint32_t cluster_rank() { return cudahost::cudahost_place()->rank; }
+inline uint32_t cluster_size() { return cudahost::cudahost_place()->blocks; }
+inline void cluster_arrive() { cudahost::cudahost_cluster_arrive(); }
+inline void cluster_wait() { cudahost::cudahost_cluster_wait(); }
+inline void cluster_sync() {
+  cluster_arrive();
+  cluster_wait();
+}
+inline void cluster_meet() { cluster_sync(); }
+inline float cluster_load(uint32_t address) { return host::shared_at<float>(address); }
+inline float4 cluster_load4(uint32_t address) { return host::shared_at<float4>(address); }
+inline void cluster_store(uint32_t address, float v) { host::shared_at<float>(address) = v; }
+
+// A barrier of some threads of a block; those from 16 on are here alone, one a warpgroup.
 inline void named_barrier(int id, int threads) {
-  static thread_local int arrived[16], phase[16];
+  static thread_local int arrived[24], phase[24];
   const int before = phase[id];
   if (++arrived[id] == threads) {
     arrived[id] = 0, phase[id]++;
@@ -85,13 +122,14 @@ inline void named_barrier(int id, int threads) {
   while (phase[id] == before) cudahost::cudahost_pause();
 }
 
-// copy_box brings the box at (at[0], at[1], …), innermost first. What lies outside is zero.
-inline void copy_box(void* dst, const void* map, const int* at, uint64_t* b) {
+// copy_box brings the box at (at[0], at[1], …), innermost first, to a block of the cluster. What lies outside is zero.
+inline void copy_box(void* dst, const void* map, const int* at, uint64_t* b, uint32_t rank = cluster_rank()) {
   cudahost::TensorMap m;
   std::memcpy(&m, map, sizeof m);
   uint32_t rows = 1, row = m.box[0] * m.bytes;
   for (int i = 1; i < m.rank; i++) rows *= m.box[i];
   const uint32_t to = shared_address(dst);
+  char* const memory = host::there(shared_memory(), rank);
   for (uint32_t r = 0; r < rows; r++) {
     const char* from = m.memory;
     bool inside = true;
@@ -105,14 +143,12 @@ inline void copy_box(void* dst, const void* map, const int* at, uint64_t* b) {
       if (m.swizzle) place ^= place >> 3 & (m.swizzle - 16);
       const int64_t x = at[0] + int64_t(c / m.bytes);
       if (inside && x >= 0 && x < int64_t(m.dim[0]))
-        std::memcpy(shared_memory() + place, from + x * m.bytes, m.bytes);
+        std::memcpy(memory + place, from + x * m.bytes, m.bytes);
       else
-        std::memset(shared_memory() + place, 0, m.bytes);
+        std::memset(memory + place, 0, m.bytes);
     }
   }
-  auto& x = host::barrier(b);
-  x.bytes -= int32_t(rows * row);
-  host::check(x);
+  host::count(host::there(b, rank), 0, int32_t(rows * row));
 }
 
 inline void bulk_store(void* global, const void* shared, uint32_t bytes) { std::memcpy(global, shared, bytes); }
@@ -120,21 +156,21 @@ inline void bulk_store_read() {}
 inline void bulk_store_done() {}
 inline void fence_shared_for_async() {}
 
-// Blocks are alone.
-inline uint32_t cluster_rank() { return 0; }
-inline uint32_t cluster_size() { return 1; }
-inline void cluster_meet() {}
-
 template <int N>
 void keep_registers() {}
 template <int N>
 void take_registers() {}
 inline void wgmma_begin() {}
 inline void wgmma_commit() {}
+// A product is the warpgroup's: where one of its warps knows that it is complete, the others have read their operands.
 template <int Left>
-void wgmma_wait() {}
+void wgmma_wait() {
+  named_barrier(16 + int(cudahost::linear_thread() / 128), 128);
+}
 template <int N>
-void wgmma_done(float (&)[N]) {}
+void wgmma_done(float (&)[N]) {
+  wgmma_wait<0>();
+}
 template <int N>
 void wgmma_hold(float (&)[N]) {}
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Copies of boxes of a matrix into shared memory by the copy engine, for one block or all of a cluster. Needs a GPU of sm_90a.
+// Copies of boxes of a matrix into shared memory by the copy engine, for one block or all of a cluster. Needs sm_90a.
 #pragma once
 
 #include "sm90.cuh"
@@ -29,8 +29,11 @@ inline void tensor_copy(void* dst, const tensor_map* m, int a, int b, int c, int
   const int at[5] = {a, b, c, d, e};
   copy_box(dst, m, at, full);
 }
-inline void tensor_copy_to(uint16_t, void* dst, const tensor_map* m, int column, int row, uint64_t* b) { tensor_copy(dst, m, column, row, b); }
-inline void mbarrier_free_at(uint64_t* b, uint32_t) { mbarrier_arrive(b); }
+inline void tensor_copy_to(uint16_t blocks, void* dst, const tensor_map* m, int column, int row, uint64_t* b) {
+  const int at[2] = {column, row};
+  for (uint32_t rank = 0; blocks >> rank; rank++)
+    if (blocks >> rank & 1) copy_box(dst, m, at, b, rank);
+}
 inline void add_to(float* y, float4 v) {
   const float add[4] = {v.x, v.y, v.z, v.w};
   for (int i = 0; i < 4; i++) atomicAdd(y + i, add[i]);

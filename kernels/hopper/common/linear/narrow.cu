@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Family linear, 9 to some hundred rows, bf16 weights as stored: linear, linear_add, linear_n, linear_glu. It needs a GPU: wgmma and
-// tensor maps have no twin on the host.
+// Family linear, 3 to some hundred rows, bf16 weights as stored: linear, linear_add, linear_n, linear_glu.
 //
 // x comes rounded to bf16 (round_rows of linear/tiles). Algorithm, order of sums, grid: mma/narrow.cuh. K must divide by 8, N may be
 // any.

@@ -4,7 +4,6 @@
 //
 // Grid: one cluster of up to 8 blocks, which share the experts' weight rows. 512 threads, dynamic shared memory 4*H*(rows + 1).
 // Block 0 gathers the logits in its shared memory and chooses, a warp a row; the others write h. Algorithm: mma/weight_tiles.cuh.
-// It needs a GPU: clusters have no twin on the host.
 
 #include "../../../include/epilogue/act.cuh"
 #include "../../../include/mma/weight_tiles.cuh"
