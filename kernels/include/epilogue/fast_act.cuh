@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Activations of a gate and what it opens, by the approximate exp and quotient of the device: they err by 2^-21 of their value, 2^-21
-// more per unit of the argument. For kernels whose sums err by more. Needs a GPU.
+// more per unit of the argument. For kernels whose sums err by more.
 #pragma once
 
 #include "act.cuh"

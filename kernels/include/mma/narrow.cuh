@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Products of some rows, x [rows, K] times w [N, K] transposed, both bf16, on Hopper's tensor cores: w is the tall operand and K is
-// split over the blocks of a cluster, so that few rows of x keep all multiprocessors at reading w. Needs a GPU of sm_90a.
+// split over the blocks of a cluster, so that few rows of x keep all multiprocessors at reading w. Needs sm_90a.
 //
 // A cluster takes 128 rows of w by Cols rows of x. Each of its blocks takes a part of K:
 //

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Products of rows that come in runs of any length, each run times a matrix of its own: x [rows, K] times w [N, K] transposed, both
-// bf16, on Hopper's tensor cores. Needs a GPU of sm_90a.
+// bf16, on Hopper's tensor cores. Needs sm_90a.
 //
 // A tile is 128 rows of w, which are the left operand, by up to 256 rows of x, in steps of 32: a run of 150 rows costs what 160 do, and
 // up to 256 each matrix is read once. A run of more is cut into tiles of about the same length. A block of three warpgroups takes one

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Products of many rows, x [rows, K] times w [N, K] transposed, both bf16, on Hopper's tensor cores. Needs a GPU of sm_90a.
+// Products of many rows, x [rows, K] times w [N, K] transposed, both bf16, on Hopper's tensor cores. Needs sm_90a.
 //
 // A block of three warpgroups takes one tile after the other, 128 rows of x by Cols rows of w:
 //

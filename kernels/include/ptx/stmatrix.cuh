@@ -9,8 +9,8 @@
 
 namespace ptx {
 
-// store_matrices stores four transposed 8×8 matrices of 16-bit values to shared memory: v[m] is what a lane has of matrix m, as mma.cuh
-// draws c; lane 8m + r says where row r of the transposed goes, 16 bytes.
+// store_matrices stores four transposed 8×8 matrices of 16-bit values to shared memory: v[m] is what a lane has of matrix m, as
+// mma/bf16.cuh draws c; lane 8m + r says where row r of the transposed goes, 16 bytes.
 __device__ __forceinline__ void store_matrices(unsigned char* row, const uint32_t (&v)[4]) {
 #ifdef METRALE_HOST
   uint64_t at[32];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Matrix products by a warpgroup of Hopper: 128 threads, both operands in shared memory, sums in registers. Needs a GPU of sm_90a.
+// Matrix products by a warpgroup of Hopper: 128 threads, both operands in shared memory, sums in registers. Needs sm_90a.
 //
 // Operands are [rows, 64] bf16 with K innermost, a row being the 128 bytes of one swizzle, as a tensor map with a swizzle of 128
 // lays them: 8 rows × 128 bytes after each other, each 16 bytes at (chunk ^ row % 8). They start at a multiple of 1024.

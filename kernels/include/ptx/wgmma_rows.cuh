@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Products of a warpgroup whose left operand lies in registers and whose right one has its columns innermost: weights of attention
-// times values as they are stored. Needs a GPU of sm_90a.
+// times values as they are stored. Needs sm_90a.
 //
 // Left, of warp w, lane = 4g + t, 16 values along k (what sums of an earlier product are, packed in pairs):
 //

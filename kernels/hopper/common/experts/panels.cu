@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Family experts, 9 and more rows, few for each expert, weights that stay quantised, in the layout "rows" (mma/quantised.cuh). The experts' rows
+// Family experts, 3 and more rows, few for each expert, weights that stay quantised, in the layout "rows" (mma/quantised.cuh). The experts' rows
 // are sorted and combined by experts/tiles.cu; in between, weights are the left operand of mma.m16n8k16 and rows of x its columns:
 //
 //	experts_up_panels    h = act(gate x) * (up x), rounded to bf16     a unit: 8 rows of gate and the same 8 of up

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Family linear, 9 to some hundred rows, bf16 weights as stored, small matrices: linear, linear_add, linear_n of two in one launch.
+// Family linear, 5 to some hundred rows, bf16 weights as stored, small matrices: linear, linear_add, linear_n of two in one launch.
 //
 // Algorithm, order of sums, grid: mma/split.cuh. K must divide by 8, N may be any.
 
