@@ -3,6 +3,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -70,10 +71,14 @@ func newRoot(env environment) *cobra.Command {
 				cmd.SetContext(ctx)
 			}
 		},
+		Args: cobra.ArbitraryArgs, RunE: group,
 		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
 		Version:           Version,
 	}
 	root.SetVersionTemplate("met {{.Version}}\n")
+	// A verb that has verbs runs nothing itself: its usage is one line.
+	root.SetUsageTemplate(strings.Replace(root.UsageTemplate(), "{{if .Runnable}}", "{{if and .Runnable (not .HasAvailableSubCommands)}}", 1))
+	root.SetHelpCommand(newHelpCmd())
 	root.SetFlagErrorFunc(suggestFlag)
 	root.AddCommand(newServeCmd(env), newChatCmd(env), newListCmd(env), newDoctorCmd(env), newCircuitCmd(env), newKernelsCmd(), newEvalCmd(env), newBenchmarkCmd(env), newVersionCmd())
 	countArguments(root)
@@ -85,9 +90,9 @@ func countArguments(cmd *cobra.Command) {
 	if check := cmd.Args; check != nil {
 		cmd.Args = func(cmd *cobra.Command, args []string) error {
 			err := check(cmd, args)
-			if err != nil && strings.Contains(err.Error(), "arg(s)") {
+			if err != nil {
 				_, takes, _ := strings.Cut(cmd.Use, " ")
-				err = diag.Errorf(diag.Invalid, "%q takes %s; given: %s", cmd.CommandPath(), takes, plural(len(args), "argument"))
+				err = diag.Errorf(diag.Invalid, "%q takes %s; given: %s", cmd.CommandPath(), cmp.Or(takes, "no arguments"), plural(len(args), "argument"))
 			}
 			return err
 		}
@@ -102,12 +107,36 @@ func group(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return cmd.Help()
 	}
-	message := fmt.Sprintf("unknown command %q for %q", args[0], cmd.CommandPath())
+	return unknownVerb(cmd, args[0])
+}
+
+// unknownVerb names the verbs that are meant, if some are near.
+func unknownVerb(cmd *cobra.Command, word string) error {
+	message := fmt.Sprintf("unknown command %q for %q", word, cmd.CommandPath())
 	cmd.SuggestionsMinimumDistance = 2
-	for _, s := range cmd.SuggestionsFor(args[0]) {
-		message += "\n\t" + s
+	if near := cmd.SuggestionsFor(word); len(near) > 0 {
+		message += "; did you mean " + strings.Join(near, " or ") + "?"
 	}
 	return diag.Errorf(diag.Invalid, "%s", message)
+}
+
+// newHelpCmd is cobra's, but for the status of a verb that is not there.
+func newHelpCmd() *cobra.Command {
+	return &cobra.Command{
+		Use: "help [command]", Short: "Help about any command",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			of, rest, err := cmd.Root().Find(args)
+			switch {
+			case err != nil:
+				return err
+			case len(rest) > 0:
+				return unknownVerb(of, rest[0])
+			}
+			of.InitDefaultHelpFlag()
+			of.InitDefaultVersionFlag()
+			return of.Help()
+		},
+	}
 }
 
 func newVersionCmd() *cobra.Command {
@@ -145,8 +174,22 @@ func refuseSwitchValues(root *cobra.Command, args []string) error {
 	return nil
 }
 
-// suggestFlag adds the nearest known flag to cobra's complaint about an unknown one.
+// flagTypes says what values flags of a type take.
+var flagTypes = map[string]string{"int": "a whole number", "int64": "a whole number", "float64": "a number", "duration": "a duration, as 30s or 2m",
+	"intSlice": "whole numbers, separated by commas"}
+
+// suggestFlag says what a flag's value should be, and adds the nearest known flag to cobra's complaint about an unknown one.
 func suggestFlag(cmd *cobra.Command, err error) error {
+	var wrong *pflag.InvalidValueError
+	if errors.As(err, &wrong) {
+		if f := wrong.GetFlag(); flagTypes[f.Value.Type()] != "" {
+			return diag.Errorf(diag.Invalid, "--%s %s: want %s", f.Name, wrong.GetValue(), flagTypes[f.Value.Type()]).For(f.Name)
+		}
+	}
+	var empty *pflag.ValueRequiredError
+	if errors.As(err, &empty) {
+		return diag.Errorf(diag.Invalid, "--%s needs a value", empty.GetFlag().Name).For(empty.GetFlag().Name)
+	}
 	var unknown *pflag.NotExistError
 	if !errors.As(err, &unknown) {
 		return diag.Errorf(diag.Invalid, "%w", err)
