@@ -236,7 +236,13 @@ func each(n int, f func(i int) error) error {
 	return nil
 }
 
-func fileError(err error) error { return diag.Errorf(diag.IO, "%w", err) }
+func fileError(err error) error {
+	code := diag.IO
+	if errors.Is(err, fs.ErrNotExist) {
+		code = diag.NotFound
+	}
+	return diag.Errorf(code, "%w", err)
+}
 
 // PrintCold writes a cold start as a table.
 func PrintCold(w io.Writer, c *Cold) error {

@@ -78,7 +78,7 @@ func TestWriteCheckpoint(t *testing.T) {
 	if err := bench.WriteCheckpoint(context.Background(), dir, nil, list, from.Read); !diag.Is(err, diag.Invalid) {
 		t.Error(err)
 	}
-	if _, err := bench.ReadThrough(filepath.Join(dir, "none")); !diag.Is(err, diag.IO) {
+	if _, err := bench.ReadThrough(filepath.Join(dir, "none")); !diag.Is(err, diag.NotFound) {
 		t.Error(err)
 	}
 }

@@ -3,6 +3,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -118,24 +119,26 @@ func (f *benchmarkFlags) check(models []string) error {
 	if err := checkModels(models); err != nil {
 		return err
 	}
-	switch {
-	case len(f.batches) == 0 || slices.Min(f.batches) < 1 || slices.Max(f.batches) > 1024:
-		return diag.Errorf(diag.Invalid, "--batch %v: want numbers from 1 to 1024", f.batches).For("batch")
-	case f.context < 1 || f.steps < 1 || f.sweep < 1:
-		return diag.Errorf(diag.Invalid, "--context %d, --steps %d, --sweep %d: want at least 1", f.context, f.steps, f.sweep).For("context")
-	case f.sampling != "greedy" && f.sampling != "drawn":
+	if f.sampling != "greedy" && f.sampling != "drawn" {
 		return diag.Errorf(diag.Invalid, "--sampling %s: want greedy or drawn", f.sampling).For("sampling")
 	}
-	if f.kvType = tensor.None; f.kv != "" {
-		var ok bool
-		if f.kvType, ok = tensor.ParseDType(f.kv); !ok {
-			return diag.Errorf(diag.Invalid, "--kv %s is no element type", f.kv).For("kv")
+	var err error
+	f.kvType, err = parseKV(f.kv)
+	return cmp.Or(err, checkNumbers("batch", f.batches, 1024), least("context", int64(f.context), 1), least("steps", int64(f.steps), 1),
+		least("sweep", int64(f.sweep), 1), checkCompute(f.compute), f.deviceFlags.check())
+}
+
+// checkNumbers refuses the first number of a list that is not from 1 to most.
+func checkNumbers(flag string, list []int, most int) error {
+	if len(list) == 0 {
+		return diag.Errorf(diag.Invalid, "--%s is empty", flag).For(flag)
+	}
+	for _, n := range list {
+		if n < 1 || n > most {
+			return diag.Errorf(diag.Invalid, "--%s %d: want 1 to %d", flag, n, most).For(flag)
 		}
 	}
-	if err := checkCompute(f.compute); err != nil {
-		return err
-	}
-	return f.deviceFlags.check()
+	return nil
 }
 
 // checkCompute refuses a --compute before a device is opened.

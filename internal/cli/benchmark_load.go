@@ -3,6 +3,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -66,8 +67,6 @@ With --write, the folder is made first: random weights of a model, which is a fo
 
 func (f *loadFlags) check() error {
 	switch {
-	case f.rows < 0 || f.copy < 1:
-		return diag.Errorf(diag.Invalid, "--rows %d, --copy %d: want at least 0 and 1", f.rows, f.copy).For("rows")
 	case f.tokens < 1 || f.context < f.tokens || f.rows > 0 && f.rows < f.tokens:
 		return diag.Errorf(diag.Invalid, "--tokens %d: want from 1 to --context %d and --rows %d", f.tokens, f.context, f.rows).For("tokens")
 	case f.write != "":
@@ -75,10 +74,7 @@ func (f *loadFlags) check() error {
 			return err
 		}
 	}
-	if err := checkCompute(f.compute); err != nil {
-		return err
-	}
-	return f.deviceFlags.check()
+	return cmp.Or(least("rows", int64(f.rows), 0), least("copy", int64(f.copy), 1), checkCompute(f.compute), f.deviceFlags.check())
 }
 
 func (f *loadFlags) run(ctx context.Context, folder string, log io.Writer) (*bench.Cold, error) {

@@ -3,6 +3,7 @@
 package cli
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -42,10 +43,7 @@ met benchmark compare sets the two beside each other.`,
 			if !slices.ContainsFunc(bench.Shapes(), pattern.MatchString) {
 				return diag.Errorf(diag.NotFound, "--only %s: it is none of %s", only, strings.Join(bench.Shapes(), ", ")).For("only")
 			}
-			if rotate < 0 || sweep < 1 {
-				return diag.Errorf(diag.Invalid, "--rotate %d, --sweep %d: want at least 0 and 1", rotate, sweep).For("rotate")
-			}
-			if err := f.check(); err != nil {
+			if err := cmp.Or(least("rotate", int64(rotate), 0), least("sweep", int64(sweep), 1), f.check()); err != nil {
 				return err
 			}
 			dev, err := f.open(cmd.ErrOrStderr())

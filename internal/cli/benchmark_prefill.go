@@ -3,6 +3,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -84,17 +85,12 @@ func (f *prefillFlags) check(models []string) error {
 		return err
 	}
 	switch {
-	case len(f.tokens) == 0 || slices.Min(f.tokens) < 1 || slices.Max(f.tokens) > 1<<20:
-		return diag.Errorf(diag.Invalid, "--tokens %v: want numbers from 1 to 1048576", f.tokens).For("tokens")
-	case f.chunk < 0 || f.ceiling < 0:
-		return diag.Errorf(diag.Invalid, "--chunk %d, --ceiling %g: must not be negative", f.chunk, f.ceiling).For("chunk")
+	case f.ceiling < 0:
+		return diag.Errorf(diag.Invalid, "--ceiling %g: must not be negative", f.ceiling).For("ceiling")
 	case f.kernels && f.chunk > 0:
 		return diag.Errorf(diag.Invalid, "--kernels measures the step of a whole prompt: no --chunk").For("kernels")
 	}
-	if err := checkCompute(f.compute); err != nil {
-		return err
-	}
-	return f.deviceFlags.check()
+	return cmp.Or(checkNumbers("tokens", f.tokens, 1<<20), least("chunk", int64(f.chunk), 0), checkCompute(f.compute), f.deviceFlags.check())
 }
 
 // print writes what the flags ask for.

@@ -44,6 +44,12 @@ Input that is piped in is taken line by line.
 		Args:        cobra.MaximumNArgs(1),
 		Annotations: map[string]string{ownsInterrupt: "stops an answer"},
 		RunE: func(cmd *cobra.Command, args []string) error {
+			switch f := cmd.Flags(); {
+			case f.Changed("max-tokens") && maxTokens < 1:
+				return diag.Errorf(diag.Invalid, "--max-tokens %d: want at least 1", maxTokens).For("max-tokens")
+			case !(temperature >= 0 && temperature <= 100):
+				return diag.Errorf(diag.Invalid, "--temperature %v: want 0 to 100", temperature).For("temperature")
+			}
 			url, stop, err := chatServer(cmd, env, args)
 			if err != nil {
 				return err

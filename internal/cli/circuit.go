@@ -3,6 +3,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"os"
@@ -57,6 +58,33 @@ func (f *circuitFlags) add(cmd *cobra.Command) {
 	fl.BoolVar(&f.noFusion, "no-fusion", false, "lower every op alone, by the reference rules")
 }
 
+// parseKV reads --kv: tensor.None where it is not given.
+func parseKV(name string) (tensor.DType, error) {
+	if name == "" {
+		return tensor.None, nil
+	}
+	if d, ok := tensor.ParseDType(name); ok && (d == tensor.F32 || d == tensor.BF16 || d == tensor.F16) {
+		return d, nil
+	}
+	return tensor.None, diag.Errorf(diag.Invalid, "--kv %s: want f32, bf16 or f16", name).For("kv")
+}
+
+// least refuses a value of a flag below low.
+func least(flag string, value, low int64) error {
+	if value < low {
+		return diag.Errorf(diag.Invalid, "--%s %d: want at least %d", flag, value, low).For(flag)
+	}
+	return nil
+}
+
+// between refuses a number of sequences or outputs that a step's rows cannot hold.
+func between(flag string, value, rows int64) error {
+	if value < 0 || value > rows {
+		return diag.Errorf(diag.Invalid, "--%s %d: want 0 to --rows %d", flag, value, rows).For(flag)
+	}
+	return nil
+}
+
 // compiled is a checkpoint's instance and plan.
 type compiled struct {
 	library  *circuit.Library
@@ -66,15 +94,10 @@ type compiled struct {
 
 // compile reads the model and lowers it.
 func (f *circuitFlags) compile(path string) (*compiled, error) {
-	if f.rows < 1 || f.seqs < 0 || f.outs < 0 || f.context < 1 {
-		return nil, diag.Errorf(diag.Invalid, "--rows %d, --seqs %d, --outs %d, --context %d: rows and context must be at least 1", f.rows, f.seqs, f.outs, f.context).For("rows")
-	}
-	kv := tensor.None
-	if f.kv != "" {
-		var ok bool
-		if kv, ok = tensor.ParseDType(f.kv); !ok || kv != tensor.F32 && kv != tensor.BF16 && kv != tensor.F16 {
-			return nil, diag.Errorf(diag.Invalid, "--kv %s: want f32, bf16 or f16", f.kv).For("kv")
-		}
+	kv, err := parseKV(f.kv)
+	if err := cmp.Or(err, least("rows", f.rows, 1), between("seqs", f.seqs, f.rows), between("outs", f.outs, f.rows), least("context", f.context, 1),
+		checkCompute(f.compute)); err != nil {
+		return nil, err
 	}
 	stored, ok := tensor.ParseDType(f.stored)
 	if !ok {
@@ -108,7 +131,7 @@ func (f *circuitFlags) compile(path string) (*compiled, error) {
 	}
 	if parts := out.instance.PartNames(); f.part != "" {
 		if out.instance = out.instance.InPart(f.part); out.instance == nil {
-			return nil, diag.Errorf(diag.Unsupported, "the model has no part %q; it has %q", f.part, parts).For("part")
+			return nil, diag.Errorf(diag.Unsupported, "--part %s: the model has %s", f.part, cmp.Or(strings.Join(parts, ", "), "no parts")).For("part")
 		}
 	}
 	if n := out.instance.Dim("context"); n > 0 {
@@ -125,7 +148,6 @@ func (f *circuitFlags) compile(path string) (*compiled, error) {
 	if limits.Outs == 0 {
 		limits.Outs = limits.Seqs
 	}
-	var err error
 	out.plan, err = out.instance.Lower(out.library, cat, circuit.Options{Class: f.class, Compute: f.compute, KV: kv, Limits: limits, NoFusion: f.noFusion})
 	return out, err
 }
@@ -201,7 +223,7 @@ func newCircuitEstimateCmd() *cobra.Command {
 		device, ok := c.library.Tree.Devices[hardware]
 		if !ok {
 			known := slices.Sorted(maps.Keys(c.library.Tree.Devices))
-			return "", diag.Errorf(diag.Invalid, "--hardware %q is no device of kernels/DEVICES.toml, which has %s", hardware, strings.Join(known, ", ")).For("hardware")
+			return "", diag.Errorf(diag.Invalid, "--hardware %s: want a device of kernels/DEVICES.toml: %s", cmp.Or(hardware, "is missing"), strings.Join(known, ", ")).For("hardware")
 		}
 		return c.instance.Roofline(c.plan, device, f.load(c.plan))
 	})

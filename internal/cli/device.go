@@ -27,6 +27,7 @@ import (
 // deviceFlags choose what computes.
 type deviceFlags struct {
 	device, cpuPath string
+	pathOf          string // METRALE_CPU_PATH, which --cpu-path is where it is not given
 	threads         int
 	eager, blocking bool
 	timeout         time.Duration // of waits for a GPU
@@ -37,6 +38,7 @@ type deviceFlags struct {
 
 // add declares the flags; device is the default.
 func (f *deviceFlags) add(fs *pflag.FlagSet, env environment, device string) {
+	f.pathOf = env.cpuPath
 	fs.StringVar(&f.device, "device", device, "device that computes: auto, cpu, cuda or cuda:N; auto is the first CUDA device, else the CPU")
 	fs.IntVar(&f.threads, "threads", 0, "CPU threads (0: all)")
 	fs.StringVar(&f.cpuPath, "cpu-path", env.cpuPath, "SIMD path: avx512, avx2 or go (default: the best of this processor)")
@@ -58,6 +60,13 @@ func (f *deviceFlags) check() error {
 	}
 	if f.timeout < 0 {
 		return diag.Errorf(diag.Invalid, "--device-timeout %v: must not be negative", f.timeout).For("device-timeout")
+	}
+	if err := cpu.CheckPath(f.cpuPath); err != nil {
+		from := "--cpu-path"
+		if f.cpuPath == f.pathOf {
+			from = "METRALE_CPU_PATH"
+		}
+		return diag.Errorf(diag.Invalid, "%s: %w", from, err).For("cpu-path")
 	}
 	_, _, err := f.parse()
 	return err

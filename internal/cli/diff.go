@@ -65,9 +65,9 @@ plus rel times the reference. Another choice of experts is right where the score
 }
 
 func (f *diffFlags) run(ctx context.Context, path string, out, log io.Writer) error {
-	kv, ok := tensor.ParseDType(f.kv)
-	if !ok {
-		return diag.Errorf(diag.Invalid, "--kv %s is no element type", f.kv).For("kv")
+	kv, err := parseKV(f.kv)
+	if err != nil {
+		return err
 	}
 	dev, err := f.open(log)
 	if err != nil {
@@ -151,6 +151,14 @@ type differ struct {
 	rows    int64
 	out     io.Writer
 	summary bool
+}
+
+// interrupted is an error once the command is to end.
+func (d *differ) interrupted() error {
+	if err := d.ctx.Err(); err != nil {
+		return diag.Errorf(diag.Canceled, "the comparison was interrupted: %w", err)
+	}
+	return nil
 }
 
 // diffModel is a model with the wires of its plans.
@@ -264,6 +272,9 @@ func (d *differ) record(m *diffModel) (values, error) {
 			return v, err
 		}
 		for j := range p.Plan().Launches {
+			if err := d.interrupted(); err != nil {
+				return v, err
+			}
 			if err := m.run(p, j, s, v[i]); err != nil {
 				return v, err
 			}
@@ -287,6 +298,9 @@ func (d *differ) compare(m *diffModel, want values, from *diffModel, tolerance f
 		pl := p.Plan()
 		for j := range pl.Launches {
 			l := &pl.Launches[j]
+			if err := d.interrupted(); err != nil {
+				return 0, err
+			}
 			if err := feed(p, j, m.wires[pl][j], want[i]); err != nil {
 				return 0, err
 			}

@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"math"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -56,7 +57,7 @@ Computes in float32 unless --compute says otherwise.`,
 			case chunk < 0:
 				return diag.Errorf(diag.Invalid, "--chunk %d: must not be negative", chunk).For("chunk")
 			}
-			if err := cmp.Or(parts.check(), device.check(), checkLoadFormat(format)); err != nil {
+			if err := cmp.Or(parts.check(), device.check(), checkLoadFormat(format), checkCompute(compute), checkOut(out)); err != nil {
 				return err
 			}
 			dev, err := device.open(cmd.ErrOrStderr())
@@ -73,6 +74,9 @@ Computes in float32 unless --compute says otherwise.`,
 				return err
 			}
 			tokens := int64(len(prompt) + greedy)
+			if most := c.instance.Dim("context"); most > 0 && tokens > most {
+				return diag.Errorf(diag.TooLong, "--ids and --greedy are %d tokens; the model was made for %d", tokens, most)
+			}
 			rows := int64(len(prompt))
 			if chunk > 0 {
 				rows = min(rows, int64(chunk))
@@ -93,7 +97,7 @@ Computes in float32 unless --compute says otherwise.`,
 				return err
 			}
 			defer m.Close()
-			n, err := m.Evaluate(exec.Sequence{Prompt: prompt, Images: images, Chunk: chunk, Greedy: greedy, Draft: parts.part == exec.Draft})
+			n, err := m.Evaluate(cmd.Context(), exec.Sequence{Prompt: prompt, Images: images, Chunk: chunk, Greedy: greedy, Draft: parts.part == exec.Draft})
 			if err != nil {
 				return err
 			}
@@ -112,6 +116,22 @@ Computes in float32 unless --compute says otherwise.`,
 	f.StringArrayVar(&parts.images, "image", nil, "image of the prompt: a picture, or safetensors with pixel_values and grid_thw")
 	f.BoolVar(&noFusion, "no-fusion", false, "lower every op alone, by the reference rules")
 	return cmd
+}
+
+// checkOut refuses a file that cannot be made, before a long computation.
+func checkOut(path string) error {
+	if dir := filepath.Dir(path); !isFolder(dir) {
+		return diag.Errorf(diag.NotFound, "--out %s: there is no folder %s", path, dir).For("out")
+	}
+	if isFolder(path) {
+		return diag.Errorf(diag.Invalid, "--out %s: it is a folder", path).For("out")
+	}
+	return nil
+}
+
+func isFolder(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
 }
 
 // parseIDs reads "1,2,3".
@@ -156,7 +176,7 @@ func writeNumbers(path string, n *exec.Numbers) error {
 	}
 	f, err := os.Create(path)
 	if err != nil {
-		return diag.Errorf(diag.IO, "--out: %w", err).For("out")
+		return diag.Errorf(diag.IO, "--out %s: %w", path, err).For("out")
 	}
 	if err := safetensors.Write(f, tensors); err != nil {
 		f.Close()

@@ -242,7 +242,11 @@ func showKernel(out io.Writer, fsys fs.FS, name, kernelName string) error {
 	}
 	k := t.Kernels[kernelName]
 	if k == nil {
-		return diag.Errorf(diag.NotFound, "target %s has no kernel %q; it has %s", name, kernelName, strings.Join(slices.Sorted(maps.Keys(t.Kernels)), ", "))
+		has := slices.Sorted(maps.Keys(t.Kernels))
+		if len(has) > 8 {
+			has = []string{plural(len(has), "kernel") + ", which met kernels show " + name + " lists"}
+		}
+		return diag.Errorf(diag.NotFound, "target %s has no kernel %q; it has %s", name, kernelName, strings.Join(has, ", "))
 	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	row := func(cells ...string) { fmt.Fprintln(w, strings.Join(cells, "\t")) }

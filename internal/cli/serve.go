@@ -135,6 +135,8 @@ func (f *serveFlags) check(fs *pflag.FlagSet) error {
 		{"scheduler", f.scheduler != "fifo", "fifo"},
 		{"router", f.router != "async" && f.router != "sync", "async or sync"},
 		{"compute", f.compute != circuit.Declared && f.compute != circuit.Float32, "declared or float32"},
+		{"drain-timeout", f.drain < 0, "at least 0s"},
+		{"allow-image-host", slices.ContainsFunc(f.imageHosts, func(h string) bool { return h == "" || strings.ContainsAny(h, "/ @") }), "hosts, as example.com or example.com:8080"},
 		{"kv-cache-dtype", !slices.Contains([]string{"", "f16", "bf16", "f32"}, f.kvDType), "f16, bf16 or f32"},
 	} {
 		if c.bad {

@@ -143,6 +143,8 @@ func (s *serving) place(ctx context.Context, src *source, dev gpu.Device, bars *
 // resolve gives the model's path: itself if it is one or the built-in model, else that of the hub's cache.
 func (s *serving) resolve(ctx context.Context, bars *progress) (string, error) {
 	switch _, err := os.Stat(s.model); {
+	case (err == nil || s.model == demo) && s.flags.gguf != "":
+		return "", diag.Errorf(diag.Invalid, "--gguf-file %s: it chooses a file of a Hugging Face id, which %s is not", s.flags.gguf, s.model).For("gguf-file")
 	case err == nil || s.model == demo:
 		return s.model, nil
 	case s.flags.modelFromPath != "":
@@ -156,7 +158,11 @@ func (s *serving) resolve(ctx context.Context, bars *progress) (string, error) {
 		env.Cache = s.flags.cacheDir
 	}
 	warn := func(msg string) { fmt.Fprintln(s.log, "met:", msg) }
-	return hub.Resolve(ctx, s.model, hub.Options{Env: env, GGUF: s.flags.gguf, Progress: bars.download, Warn: warn})
+	path, err := hub.Resolve(ctx, s.model, hub.Options{Env: env, GGUF: s.flags.gguf, Progress: bars.download, Warn: warn})
+	if err != nil && !strings.Contains(s.model, "/") { // more likely a file that is not there than one of the hub's few ids without an owner
+		err = diag.Errorf(diag.CodeOf(err), "%s is no file or folder, and as an id: %w", s.model, err).For("model")
+	}
+	return path, err
 }
 
 // name is what /v1/models reports.

@@ -3,6 +3,8 @@
 package exec
 
 import (
+	"context"
+
 	"github.com/metrale/metrale/internal/diag"
 	"github.com/metrale/metrale/internal/seq"
 )
@@ -26,15 +28,17 @@ type Numbers struct {
 // Evaluate runs one sequence alone on a runner with an empty cache: the prompt in chunks of at most chunk rows (0: as large
 // as fit), then greedy single steps. It gives the logits of every prompt row and the greedy ids. Pages and slot 0 are used from the start.
 func Evaluate(r Runner, prompt []int32, chunk, greedy int) (logits [][]float32, ids []int32, err error) {
-	n, err := evaluate(r, nil, Sequence{Prompt: prompt, Chunk: chunk, Greedy: greedy})
+	n, err := evaluate(context.Background(), r, nil, Sequence{Prompt: prompt, Chunk: chunk, Greedy: greedy})
 	if err != nil {
 		return nil, nil, err
 	}
 	return n.Logits, n.Greedy, nil
 }
 
-// Evaluate is the function, with images and drafts.
-func (m *Model) Evaluate(s Sequence) (*Numbers, error) { return evaluate(m, m, s) }
+// Evaluate is the function, with images and drafts. When ctx ends, it gives diag.Canceled before the next step.
+func (m *Model) Evaluate(ctx context.Context, s Sequence) (*Numbers, error) {
+	return evaluate(ctx, m, m, s)
+}
 
 // check refuses what a model of these limits cannot run.
 func (q *Sequence) check(l *Limits) error {
@@ -53,7 +57,7 @@ func (q *Sequence) check(l *Limits) error {
 }
 
 // evaluate runs a sequence; m is the runner where parts beside the decoder are wanted.
-func evaluate(r Runner, m *Model, q Sequence) (*Numbers, error) {
+func evaluate(ctx context.Context, r Runner, m *Model, q Sequence) (*Numbers, error) {
 	l := r.Limits()
 	chunk := q.Chunk
 	if most := int(min(l.Rows, l.Outs)); chunk <= 0 || chunk > most {
@@ -62,7 +66,7 @@ func evaluate(r Runner, m *Model, q Sequence) (*Numbers, error) {
 	if err := q.check(&l); err != nil {
 		return nil, err
 	}
-	s := single{runner: r, model: m, limits: l, images: q.Images}
+	s := single{ctx: ctx, runner: r, model: m, limits: l, images: q.Images}
 	for _, im := range q.Images {
 		f, err := m.Encode(im)
 		if err != nil {
@@ -115,6 +119,7 @@ func appendRows(to, rows [][]float32) [][]float32 {
 
 // single is one sequence that owns the whole cache.
 type single struct {
+	ctx      context.Context
 	runner   Runner
 	model    *Model
 	limits   Limits
@@ -125,6 +130,9 @@ type single struct {
 // run computes rows at the positions from at on and gives the logits of each. A draft head's rows are those of the decoder's
 // last step, each with the token behind it.
 func (s *single) run(part string, tokens []int32, at int) ([][]float32, error) {
+	if err := s.ctx.Err(); err != nil {
+		return nil, diag.Errorf(diag.Canceled, "evaluation was interrupted: %w", err)
+	}
 	n := len(tokens)
 	step := Step{Part: part, Tokens: tokens, CuRows: []int32{0, int32(n)}, StateSlot: []int32{0}, Fresh: []int32{0}}
 	if at == 0 {

@@ -108,6 +108,11 @@ func TestAStepRunsTheSmallestPlanThatHoldsIt(t *testing.T) {
 	if len(logits) != 5 || len(logits[0]) != 6 || len(ids) != 3 {
 		t.Errorf("%d rows of %d logits, %d ids; want 5 of 6 and 3", len(logits), len(logits[0]), len(ids))
 	}
+	ended, end := context.WithCancel(context.Background())
+	end()
+	if _, err := m.Evaluate(ended, Sequence{Prompt: []int32{1, 2}}); !diag.Is(err, diag.Canceled) {
+		t.Errorf("an interrupted evaluation gives %v, want diag.Canceled", err)
+	}
 }
 
 // Pieces of tensors give the rows that they name, in order, however they are read.

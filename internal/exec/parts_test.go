@@ -60,7 +60,7 @@ func (f *family) image(t *testing.T) *seq.Image {
 func TestPartsEqualTransformers(t *testing.T) {
 	partStories(t, func(t *testing.T, f *family, s partStory) {
 		for _, path := range []string{"", "go"} {
-			n, err := f.load(t, cpu.Options{Path: path}, false).Evaluate(s.sequence)
+			n, err := f.load(t, cpu.Options{Path: path}, false).Evaluate(t.Context(), s.sequence)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -73,14 +73,14 @@ func TestPartsEqualTransformers(t *testing.T) {
 func TestChunksAndFusionChangeNoBitOfParts(t *testing.T) {
 	partStories(t, func(t *testing.T, f *family, s partStory) {
 		m := f.load(t, cpu.Options{Threads: 1}, false)
-		want, err := m.Evaluate(s.sequence)
+		want, err := m.Evaluate(t.Context(), s.sequence)
 		if err != nil {
 			t.Fatal(err)
 		}
 		same := func(what string, m *exec.Model, chunk int) {
 			q := s.sequence
 			q.Chunk = chunk
-			got, err := m.Evaluate(q)
+			got, err := m.Evaluate(t.Context(), q)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -122,7 +122,7 @@ func TestDraftsContinue(t *testing.T) {
 	f := openFamily(t, "qwen3_5", exec.Draft)
 	m := f.load(t, cpu.Options{}, false)
 	ids := f.prompts["short"].ids
-	n, err := m.Evaluate(exec.Sequence{Prompt: ids, Draft: true})
+	n, err := m.Evaluate(t.Context(), exec.Sequence{Prompt: ids, Draft: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -135,7 +135,7 @@ func TestDraftsContinue(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, err := m.Evaluate(exec.Sequence{Prompt: ids, Draft: true})
+	again, err := m.Evaluate(t.Context(), exec.Sequence{Prompt: ids, Draft: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -35,6 +35,12 @@ type Device struct {
 	linear    *linear.Scratch
 }
 
+// CheckPath says whether Open takes a SIMD path.
+func CheckPath(name string) error {
+	_, err := vec.Parse(name)
+	return err
+}
+
 // Open starts the device's workers. A path that the processor lacks is an error (diag.Invalid).
 func Open(o Options) (*Device, error) {
 	level, err := vec.Parse(o.Path)
