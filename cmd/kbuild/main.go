@@ -64,7 +64,11 @@ func check(root string, allSeen bool) []error {
 	if len(bad) > 0 {
 		return bad
 	}
-	if _, err := circuit.LoadLibrary(os.DirFS(root)); err != nil {
+	lib, err := circuit.LoadLibrary(os.DirFS(root))
+	if err == nil {
+		err = lib.CheckNames()
+	}
+	if err != nil {
 		return []error{err}
 	}
 	return nil

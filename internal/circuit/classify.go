@@ -64,9 +64,12 @@ func classify(v *Variant, cfg *modelconf.Config) (*point, error) {
 			return nil, err
 		}
 	}
-	for _, more := range []map[string]string{v.Dims, m.Dims, m.circuit.all.Dims} {
-		for _, name := range slices.Sorted(maps.Keys(more)) {
-			p.pend(name, more[name], func(err error) error { return m.circuit.errorf("dims."+name, "dim %s: %s", name, err) })
+	for _, more := range []struct {
+		dims   map[string]string
+		errorf func(at, format string, args ...any) error
+	}{{v.Dims, v.errorf}, {m.Dims, m.errorf}, {m.circuit.all.Dims, m.circuit.errorf}} {
+		for _, name := range slices.Sorted(maps.Keys(more.dims)) {
+			p.pend(name, more.dims[name], func(err error) error { return more.errorf("dims."+name, "dim %s: %s", name, err) })
 		}
 	}
 	for name, s := range m.circuit.all.Strings {

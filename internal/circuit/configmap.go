@@ -36,7 +36,8 @@ type Variant struct {
 	Rope     RopeRule          `toml:"rope"`
 	Keys     map[string]Key    `toml:"keys"`
 
-	ModelType string   `toml:"-"`
+	ModelType string `toml:"-"`
+	file      *kernel.File
 	circuit   *Circuit // of the inner variant too
 	inner     *Variant
 	keys      map[string]placedKey // all key sets and Keys, merged
@@ -162,7 +163,7 @@ func (lib *Library) addVariants(fsys fs.FS, m *mapFile, f *kernel.File, c *Circu
 		if n := len(v.Rope.Sections); n != 0 && n != 3 {
 			return f.Errorf(at+".rope.sections", "%d sections; there are three axes", n)
 		}
-		v.ModelType, v.circuit = mt, c
+		v.ModelType, v.circuit, v.file = mt, c, f
 		v.keys = maps.Clone(base)
 		if v.Wraps != "" { // around the decoder stand only bookkeeping and Keys
 			v.keys = map[string]placedKey{}
@@ -300,6 +301,11 @@ func (lib *Library) unwrapped(v *Variant, tree *modelconf.Node) (*Variant, error
 	out := *v
 	out.inner = lib.Variants[s]
 	return &out, nil
+}
+
+// errorf is about what the variant itself says.
+func (v *Variant) errorf(at, format string, args ...any) error {
+	return v.file.Errorf("variant."+v.ModelType+"."+at, format, args...)
 }
 
 // hasWithin says whether keys of an object are declared: "linear_attn_config.head_dim".

@@ -104,6 +104,33 @@ func TestFaultsInTheTreeAreNamed(t *testing.T) {
 	}
 }
 
+// TestNamesThatNothingReads: a misspelt parameter of a config map is found by CheckNames, with its line.
+func TestNamesThatNothingReads(t *testing.T) {
+	const config = "circuits/llama.config.toml"
+	for _, c := range []struct{ old, new, want string }{
+		{`{ dim = "inter" }`, `{ dim = "inter" }`, ""},
+		{`dims = { window = "0" }`, `dims = { windw = "0" }`, `circuits/llama.config.toml:@:10: nothing in circuit llama reads windw`},
+		{`{ switch = "mlp_bias", default = false }`, `{ switch = "mlpbias", default = false }`, `circuits/llama.config.toml:@:1: nothing in circuit llama reads mlpbias`},
+		{`also = ["o_bias"]`, `also = ["o_bais"]`, `circuits/llama.config.toml:@:1: nothing in circuit llama reads o_bais`},
+		{`{ dim = "inter" }`, `{ dim = "kda_heads" }`, `circuits/llama.config.toml:@:1: nothing in circuit llama reads kda_heads`},
+	} {
+		files := tree(t)
+		src := string(files[config].Data)
+		files[config] = &fstest.MapFile{Data: []byte(strings.Replace(src, c.old, c.new, 1))}
+		lib, err := LoadLibrary(files)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, want := "", atLine(c.want, src, c.old)
+		if err := lib.CheckNames(); err != nil {
+			got = err.Error()
+		}
+		if !strings.HasPrefix(got, want) || (want == "") != (got == "") {
+			t.Errorf("%s:\n got %q\nwant %q", c.new, got, want)
+		}
+	}
+}
+
 // TestFaultsThatAConfigShows are those that need a config to be seen; they name the block's line all the same.
 func TestFaultsThatAConfigShows(t *testing.T) {
 	cfg, _ := tiny(t, "llama")
@@ -115,6 +142,7 @@ func TestFaultsThatAConfigShows(t *testing.T) {
 		{"circuits/blocks/mlp.toml", `["hidden", "inter"]`, `["hidden", "hidden"]`, `no axis of [hidden hidden] is named by inter`},
 		{"circuits/blocks/attention.toml", `attrs = { heads = "heads", head_dim = "head_dim", rot`, `attrs = { heads = "kv_heads", head_dim = "head_dim", rot`, `the config does not fit circuit llama: node L00.attn.q_rope: x: axis 1 is heads*head_dim=64, expected heads*head_dim=32`},
 		{"circuits/llama.config.toml", `attention_bias = {`, "acme = { accept = [1], must = true, alias = [\"acme_version\"], why = \"x\" }\nattention_bias = {", `config.json:1:1: key acme is missing; model_type llama needs it`},
+		{"circuits/llama.config.toml", `dims = { window = "0" }`, `dims = { window = "0+" }`, `circuits/llama.config.toml:@:10: dim window: expression "0+": ends too early`},
 		{"circuits/blocks/embedding.toml", `embed_scale = "1"`, `embed_scale = "one"`, `circuits/blocks/embedding.toml:@:12: param embed_scale: "one" is no number, no param and no sqrt(dims) or rsqrt(dims)`},
 	} {
 		files := tree(t)

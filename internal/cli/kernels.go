@@ -322,7 +322,11 @@ func checkTree(out io.Writer, fsys fs.FS) error {
 		return err
 	}
 	bad := tree.Check(fsys)
-	if _, err := circuit.LoadLibrary(fsys); err != nil {
+	lib, err := circuit.LoadLibrary(fsys)
+	if err == nil {
+		err = lib.CheckNames()
+	}
+	if err != nil {
 		bad = append(bad, err)
 	}
 	for _, err := range bad {
