@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -108,13 +109,13 @@ func (f *circuitFlags) compile(path string) (*compiled, error) {
 	if strings.HasSuffix(path, ".json") {
 		cfg, err := readConfig(path)
 		if err != nil {
-			return nil, err
+			return nil, inFile(err, path)
 		}
 		if out.library, err = readLibrary(); err != nil {
 			return nil, err
 		}
 		if out.instance, err = circuit.Instantiate(out.library, cfg); err != nil {
-			return nil, err
+			return nil, inFile(err, path)
 		}
 		if cat = out.instance.SyntheticCatalog(stored); cfg.Quant != nil {
 			if cat, err = dummyStore(out.instance, cfg.Quant); err != nil {
@@ -159,6 +160,18 @@ func readConfig(path string) (*modelconf.Config, error) {
 		return nil, diag.Errorf(diag.NotFound, "%s cannot be read", path).Because(err)
 	}
 	return modelconf.Read(map[string][]byte{"config.json": src})
+}
+
+// inFile names the file, or the model, that an error about a config.json is about.
+func inFile(err error, path string) error {
+	if e, ok := diag.As(err); ok && e.Pos.File == "config.json" {
+		at := e.Pos
+		if at.File = path; filepath.Ext(path) != ".json" {
+			at.File = filepath.Join(path, "config.json")
+		}
+		return e.At(at)
+	}
+	return err
 }
 
 // checkClass refuses a hardware class that the kernel tree does not have.

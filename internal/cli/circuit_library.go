@@ -112,11 +112,11 @@ func newCircuitVennCmd() *cobra.Command {
 			var in [2]*circuit.Instance
 			for i, arg := range args {
 				cfg, err := findConfig(arg)
-				if err != nil {
-					return err
+				if err == nil {
+					in[i], err = circuit.Whole(lib, cfg)
 				}
-				if in[i], err = circuit.Whole(lib, cfg); err != nil {
-					return err
+				if err != nil {
+					return inFile(err, arg)
 				}
 			}
 			_, err = fmt.Fprint(cmd.OutOrStdout(), circuit.Venn(args[0], args[1], in[0], in[1]))
