@@ -60,13 +60,14 @@ type Params struct {
 // ignored are fields of OpenAI's and vLLM's clients that change nothing here: they are about storage, billing, routing or
 // engines.
 var ignored = []string{"user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention",
-	"prediction", "verbosity", "spaces_between_special_tokens", "truncate_prompt_tokens", "priority", "request_id", "cache_salt",
-	"return_tokens_as_token_ids", "use_beam_search", "length_penalty", "early_stopping", "web_search_options"}
+	"prediction", "verbosity", "spaces_between_special_tokens", "priority", "request_id", "cache_salt",
+	"return_tokens_as_token_ids", "length_penalty", "early_stopping", "web_search_options"}
 
 // unbuilt are fields that would change the answer and that this server cannot honour, each with what is missing.
 var unbuilt = map[string]string{
 	"guided_json": "structured output", "guided_regex": "structured output", "guided_choice": "structured output",
 	"guided_grammar": "structured output", "structured_outputs": "structured output", "structural_tag": "structured output",
+	"allowed_token_ids": "masks of allowed tokens", "bad_words": "banned words", "use_beam_search": "beam search", "truncate_prompt_tokens": "truncated prompts",
 	"logits_processors": "custom logits processors", "chat_template": "a chat template of the request's own",
 	"audio": "audio output", "functions": "the functions field, which tools replaced", "function_call": "function_call, which tool_choice replaced",
 }
@@ -94,7 +95,7 @@ func (o *object) params(s Scope) Params {
 	o.ignore(ignored...)
 	for _, key := range slices.Sorted(maps.Keys(unbuilt)) {
 		what := unbuilt[key]
-		if raw := o.get(key); raw != nil && string(raw) != "[]" && string(raw) != "{}" {
+		if raw := o.get(key); raw != nil && !slices.Contains([]string{"[]", "{}", "false"}, string(raw)) {
 			o.failWith(diag.Unsupported, key, "this server does not have %s", what)
 		}
 	}
