@@ -15,6 +15,7 @@ import (
 
 	"github.com/metrale/metrale/internal/circuit"
 	"github.com/metrale/metrale/internal/diag"
+	"github.com/metrale/metrale/internal/kernel"
 	"github.com/metrale/metrale/internal/modelconf"
 	"github.com/metrale/metrale/internal/plan"
 	"github.com/metrale/metrale/internal/tensor"
@@ -43,6 +44,8 @@ type circuitFlags struct {
 	part, class, compute, kv, stored string
 	rows, seqs, outs, context        int64
 	noFusion                         bool
+
+	before func(*circuit.Library) error // a verb's own flags, or nil
 }
 
 func (f *circuitFlags) add(cmd *cobra.Command) {
@@ -105,14 +108,17 @@ func (f *circuitFlags) compile(path string) (*compiled, error) {
 		return nil, diag.Errorf(diag.Invalid, "--stored %s is no element type", f.stored).For("stored")
 	}
 	out := &compiled{}
+	if out.library, err = readLibrary(); err == nil && f.before != nil {
+		err = f.before(out.library)
+	}
+	if err != nil {
+		return nil, err
+	}
 	var cat circuit.Catalog
 	if strings.HasSuffix(path, ".json") {
 		cfg, err := readConfig(path)
 		if err != nil {
 			return nil, inFile(err, path)
-		}
-		if out.library, err = readLibrary(); err != nil {
-			return nil, err
 		}
 		if out.instance, err = circuit.Instantiate(out.library, cfg); err != nil {
 			return nil, inFile(err, path)
@@ -128,7 +134,7 @@ func (f *circuitFlags) compile(path string) (*compiled, error) {
 			return nil, err
 		}
 		defer c.store.Close()
-		out.library, out.instance, cat = c.library, c.instance, c.store
+		out.instance, cat = c.instance, c.store
 	}
 	if parts := out.instance.PartNames(); f.part != "" {
 		if out.instance = out.instance.InPart(f.part); out.instance == nil {
@@ -232,16 +238,25 @@ func newCircuitDisplayCmd() *cobra.Command {
 func newCircuitEstimateCmd() *cobra.Command {
 	var f circuitFlags
 	var hardware string
+	var device *kernel.Device
 	cmd := viewCmd(&f, "estimate <model> --hardware DEVICE", "Estimate each launch on a device: flops, bytes, least time; and what fits its memory", func(c *compiled) (string, error) {
-		device, ok := c.library.Tree.Devices[hardware]
-		if !ok {
-			known := slices.Sorted(maps.Keys(c.library.Tree.Devices))
-			return "", diag.Errorf(diag.Invalid, "--hardware %s: want a device of kernels/DEVICES.toml: %s", cmp.Or(hardware, "is missing"), strings.Join(known, ", ")).For("hardware")
-		}
 		return c.instance.Roofline(c.plan, device, f.load(c.plan))
 	})
 	cmd.SuggestFor = []string{"plan"}
-	cmd.Flags().StringVar(&hardware, "hardware", "", "device of kernels/DEVICES.toml")
+	fl := cmd.Flags()
+	fl.StringVar(&hardware, "hardware", "", "device of kernels/DEVICES.toml")
+	fl.Lookup("class").Usage += " (default: the device's)"
+	fl.Lookup("class").DefValue = ""
+	f.before = func(lib *circuit.Library) error {
+		if device = lib.Tree.Devices[hardware]; device == nil {
+			known := slices.Sorted(maps.Keys(lib.Tree.Devices))
+			return diag.Errorf(diag.Invalid, "--hardware %s: want a device of kernels/DEVICES.toml: %s", cmp.Or(hardware, "is missing"), strings.Join(known, ", ")).For("hardware")
+		}
+		if c := lib.Tree.Classes[device.Class]; c != nil && !fl.Changed("class") {
+			f.class = c.Name
+		}
+		return nil
+	}
 	return cmd
 }
 
