@@ -16,7 +16,6 @@ import (
 	"slices"
 
 	"github.com/pelletier/go-toml/v2"
-
 )
 
 // SeenFile is the name of a class's list of what ran: <class>/SEEN.toml.
