@@ -33,6 +33,8 @@ var fusedPlans = []struct {
 	{"qwen3-moe-fp8", 8, false},
 	{"qwen3-moe-nvfp4", 40, false},
 	{"qwen3-moe-nvfp4", 260, true},
+	{"minimax-m2", 8, false}, // scores of a router that are sigmoids
+	{"minimax-m2", 40, false},
 	{"qwen3.5-moe", 8, false},
 	{"qwen3.5-moe", 12, false},
 	{"qwen3.5-moe", 20, false},

@@ -11,7 +11,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../../kernels" && pwd)
 mkdir -p "$out/bin/$class" "$out/obj"
 out=$(cd "$out" && pwd)
-cxx="g++ -std=c++17 -O2 -mavx2 -mfma -fPIC -w -I$cuda -I$root/include -I$root"
+cxx="g++ -std=c++17 -O2 -mavx2 -mfma -fPIC -w -Wno-psabi -I$cuda -I$root/include -I$root"
 
 newer() { [ ! -e "$1" ] || [ -n "$(find "$here" "$root"/*/ -name "*.*h*" -newer "$1" -print -quit)" ]; }
 

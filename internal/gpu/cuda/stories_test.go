@@ -525,6 +525,8 @@ func routerStories() (list []*story) {
 		{8, 2, 1, 1, "softmax", 0, 0, false, false, 1},
 		{128, 8, 1, 1, "softmax", 0, 0, false, false, 1},
 		{61, 5, 1, 1, "softmax", 3, 0, true, true, 0},
+		{160, 8, 1, 1, "sigmoid", 0, 1e-20, true, true, 1},
+		{500, 6, 1, 1, "sigmoid", 0, 0, false, false, 0},
 		{256, 8, 8, 4, "sigmoid", 0, 1e-20, true, false, 1},
 		{12, 3, 4, 2, "sigmoid", 0, 1e-20, false, true, 1},
 		{10, 2, 10, 5, "sigmoid", 0, 0, true, false, 0},
