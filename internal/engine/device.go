@@ -40,11 +40,14 @@ func newDevice(e *Engine) *device {
 	return d
 }
 
-// loop is the device thread.
+// loop is the device thread. It is locked where a device draws, whose driver knows threads. Where the host draws it yields before
+// every step, which would cost two switches of threads if it were locked.
 func (d *device) loop() {
 	defer close(d.done)
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
+	if d.drawer != nil {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+	}
 	for {
 		closing := d.closing.Load()
 		if d.turn() {
@@ -68,6 +71,9 @@ func (d *device) turn() bool {
 	decision := d.sched.Step(now, d.events)
 	d.publish(decision, now)
 	work := len(decision.Work) > 0
+	if work && d.drawer == nil {
+		runtime.Gosched() // the step computes on the processors that the readers need: they come first
+	}
 	flies := work && d.launch(decision)
 	if under := d.launched - d.landed; under > 1 || under > 0 && !(flies && d.cfg.Ahead) {
 		d.land()

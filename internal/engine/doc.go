@@ -3,7 +3,7 @@
 // Package engine runs sequences on a device: the shell around the pure scheduler and sampler.
 //
 //	Submit ─► inbox ─┐                                     ┌─► Stream.Next
-//	Cancel ─► inbox ─┤   one goroutine on one OS thread     │
+//	Cancel ─► inbox ─┤   one goroutine, the device thread   │
 //	                 └─► sched.Step ─► publish ─► launch ─► land ─┐
 //	                         ▲                                    │
 //	                         └────── tokens, failures ────────────┘
@@ -17,8 +17,10 @@
 //
 // Contract:
 //
-//  1. Only the device thread touches the Runner, from New to Close. Nothing that a caller does, or fails to do, makes it
-//     wait: a stream holds at most max_tokens tokens and Next takes all that are there.
+//  1. Only the device thread touches the Runner, from New to Close. It is locked to an OS thread where the device draws.
+//     Nothing that a caller does, or fails to do, makes it wait: a stream holds at most max_tokens tokens and Next takes all
+//     that are there. Where the host draws, it leaves its processor to the readers before each step: what a step gave is
+//     received before the second step from then begins, however few processors Go has.
 //  2. Submit refuses before any work: diag.Invalid, diag.TooLong, diag.Overloaded, diag.DeviceLost. A stream that it
 //     returned always ends, with exactly one event that has Finish set.
 //  3. When the context given to Submit ends or Close is called on the stream, everything that the sequence holds is free

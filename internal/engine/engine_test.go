@@ -8,9 +8,11 @@ import (
 	"io"
 	"math"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -322,6 +324,49 @@ func TestEventStaysValidUntilTheNextCall(t *testing.T) {
 			}
 		})
 	})
+}
+
+// TestReadersComeBeforeTheNextStep: on one processor that is never idle, what step n gave is received before step n+2 begins.
+func TestReadersComeBeforeTheNextStep(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	const tokens = 2000
+	var streams [3]*Stream
+	var received [len(streams)]atomic.Int64
+	late := 0
+	d := routings[0].driven(t, script.New(script.Options{Limits: exec.Limits{Limits: plan.Limits{Pages: 256}}, Fault: func(int) error {
+		for i, s := range streams {
+			if int(received[i].Load()) < s.text-1 { // the newest is what the last step gave
+				late++
+			}
+		}
+		return nil
+	}}), Options{})
+	var all sync.WaitGroup
+	for i := range streams {
+		streams[i] = submit(t, d.Engine, ask(tokens, 1))
+		all.Go(func() {
+			for end := seq.Running; end == seq.Running; {
+				ev, err := streams[i].Next(t.Context())
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				received[i].Add(int64(len(ev.Tokens)))
+				end = ev.Finish
+			}
+		})
+	}
+	for d.turn() {
+	}
+	all.Wait()
+	for i := range received {
+		if n := received[i].Load(); n != tokens {
+			t.Errorf("reader %d has %d tokens", i, n)
+		}
+	}
+	if late > 0 {
+		t.Errorf("%d times a step began before a reader had what the one before the last gave", late)
+	}
 }
 
 func TestNextCanBeInterrupted(t *testing.T) {
