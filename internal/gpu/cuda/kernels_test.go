@@ -350,14 +350,14 @@ func TestRowsDoNotMeet(t *testing.T) {
 	}
 }
 
-// rowsDoNotMeet holds some rows of each story that k plays against what by gives for the story of that row alone; nil is the class's kernel.
+// rowsDoNotMeet holds some rows of each story that ends with k against what by gives for the story of that row alone; nil is the class's kernel.
 func (m *machine) rowsDoNotMeet(t *testing.T, k *kernel.Kernel, list []*story, only func(s *story, row int) *story, by *kernel.Kernel) {
 	t.Helper()
 	for _, s := range list {
 		last := s.steps[len(s.steps)-1]
 		n := last.counts[plan.Rows]
 		gathers := slices.ContainsFunc(last.arrays, func(a *array) bool { return a.axes[0].Name == plan.Outs })
-		if n < 2 || k.Arg("cu_rows") != nil || gathers || !m.plays(s, k) {
+		if n < 2 || k.Arg("cu_rows") != nil || gathers || m.kernelOf(last, k) != k || !m.plays(s, k) {
 			continue
 		}
 		got := m.run(t, s, k)[len(s.steps)-1]
