@@ -64,11 +64,7 @@ func check(root string, allSeen bool) []error {
 	if len(bad) > 0 {
 		return bad
 	}
-	lib, err := circuit.LoadLibrary(os.DirFS(root))
-	if err == nil {
-		err = lib.CheckNames()
-	}
-	if err != nil {
+	if err := circuit.Check(os.DirFS(root)); err != nil {
 		return []error{err}
 	}
 	return nil

@@ -104,7 +104,7 @@ func TestFaultsInTheTreeAreNamed(t *testing.T) {
 	}
 }
 
-// TestNamesThatNothingReads: a misspelt parameter of a config map is found by CheckNames, with its line.
+// TestNamesThatNothingReads: a misspelt parameter of a config map is found by Check, with its line.
 func TestNamesThatNothingReads(t *testing.T) {
 	const config = "circuits/llama.config.toml"
 	for _, c := range []struct{ old, new, want string }{
@@ -117,12 +117,11 @@ func TestNamesThatNothingReads(t *testing.T) {
 		files := tree(t)
 		src := string(files[config].Data)
 		files[config] = &fstest.MapFile{Data: []byte(strings.Replace(src, c.old, c.new, 1))}
-		lib, err := LoadLibrary(files)
-		if err != nil {
+		if _, err := LoadLibrary(files); err != nil {
 			t.Fatal(err)
 		}
 		got, want := "", atLine(c.want, src, c.old)
-		if err := lib.CheckNames(); err != nil {
+		if err := Check(files); err != nil {
 			got = err.Error()
 		}
 		if !strings.HasPrefix(got, want) || (want == "") != (got == "") {

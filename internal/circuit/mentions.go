@@ -3,6 +3,7 @@
 package circuit
 
 import (
+	"io/fs"
 	"maps"
 	"reflect"
 	"regexp"
@@ -64,9 +65,18 @@ func (lib *Library) mentioned(c *Circuit) map[string]bool {
 	return words
 }
 
-// CheckNames refuses a parameter that a config map sets and no circuit reads: it is misspelt, and what was meant keeps its default.
-// What a map sets itself, its circuits must know; a shared set of keys may serve others. LoadLibrary leaves it to those who edit maps.
-func (lib *Library) CheckNames() error {
+// Check loads the library of a kernel tree and holds its names against each other, which starting a model does without.
+func Check(fsys fs.FS) error {
+	lib, err := LoadLibrary(fsys)
+	if err != nil {
+		return err
+	}
+	return lib.checkNames()
+}
+
+// checkNames refuses a parameter that a config map sets and no circuit reads: it is misspelt, and what was meant keeps its default.
+// What a map sets itself, its circuits must know; a shared set of keys may serve others.
+func (lib *Library) checkNames() error {
 	of, all := map[*Circuit]map[string]bool{}, map[string]bool{}
 	for _, c := range lib.Circuits {
 		of[c] = lib.mentioned(c)

@@ -44,8 +44,6 @@ type circuitFlags struct {
 	part, class, compute, kv, stored string
 	rows, seqs, outs, context        int64
 	noFusion                         bool
-
-	before func(*circuit.Library) error // a verb's own flags, or nil
 }
 
 func (f *circuitFlags) add(cmd *cobra.Command) {
@@ -108,10 +106,7 @@ func (f *circuitFlags) compile(path string) (*compiled, error) {
 		return nil, diag.Errorf(diag.Invalid, "--stored %s is no element type", f.stored).For("stored")
 	}
 	out := &compiled{}
-	if out.library, err = readLibrary(); err == nil && f.before != nil {
-		err = f.before(out.library)
-	}
-	if err != nil {
+	if out.library, err = readLibrary(); err != nil {
 		return nil, err
 	}
 	var cat circuit.Catalog
@@ -247,7 +242,11 @@ func newCircuitEstimateCmd() *cobra.Command {
 	fl.StringVar(&hardware, "hardware", "", "device of kernels/DEVICES.toml")
 	fl.Lookup("class").Usage += " (default: the device's)"
 	fl.Lookup("class").DefValue = ""
-	f.before = func(lib *circuit.Library) error {
+	cmd.PreRunE = func(*cobra.Command, []string) error { // the device says which plan there is to make
+		lib, err := readLibrary()
+		if err != nil {
+			return err
+		}
 		if device = lib.Tree.Devices[hardware]; device == nil {
 			known := slices.Sorted(maps.Keys(lib.Tree.Devices))
 			return diag.Errorf(diag.Invalid, "--hardware %s: want a device of kernels/DEVICES.toml: %s", cmp.Or(hardware, "is missing"), strings.Join(known, ", ")).For("hardware")

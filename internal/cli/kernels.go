@@ -322,11 +322,7 @@ func checkTree(out io.Writer, fsys fs.FS) error {
 		return err
 	}
 	bad := tree.Check(fsys)
-	lib, err := circuit.LoadLibrary(fsys)
-	if err == nil {
-		err = lib.CheckNames()
-	}
-	if err != nil {
+	if err := circuit.Check(fsys); err != nil {
 		bad = append(bad, err)
 	}
 	for _, err := range bad {
