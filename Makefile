@@ -13,7 +13,7 @@ race:    ## run the tests under the race detector
 vet:     ## vet, staticcheck and format
 	go vet ./... && go tool staticcheck ./... && test -z "$$(gofmt -l $$(git ls-files '*.go'))"
 fuzz:    ## fuzz every target for a few seconds
-	sh tools/ci/fuzz.sh 5s
+	sh tools/ci/fuzz.sh 50000
 goldens: ## rewrite golden files (look at the diff before you commit it)
 	grep -rl --include=*_test.go "\"update\"" internal | xargs -n1 dirname | sort -u | sed "s|^|./|" | xargs -I{} go test {} -update
 kernels: ## compile the kernels of every class (needs nvcc 13.0 and clang-19)
