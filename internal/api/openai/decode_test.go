@@ -109,6 +109,12 @@ func TestRefusals(t *testing.T) {
 		{"bad_words unsupported", `{` + hello + `,"bad_words":["a"]}`, "bad_words"},
 		{"use_beam_search unsupported", `{` + hello + `,"use_beam_search":true}`, "use_beam_search"},
 		{"truncate_prompt_tokens unsupported", `{` + hello + `,"truncate_prompt_tokens":4}`, "truncate_prompt_tokens"},
+		{"grammar unsupported", `{` + hello + `,"grammar":"root ::= \"a\""}`, "grammar"},
+		{"ebnf unsupported", `{` + hello + `,"ebnf":"root ::= \"a\""}`, "ebnf"},
+		{"mirostat unsupported", `{` + hello + `,"mirostat":2}`, "mirostat"},
+		{"typical_p unsupported", `{` + hello + `,"typical_p":0.9}`, "typical_p"},
+		{"repeat_penalty unsupported", `{` + hello + `,"repeat_penalty":1.1}`, "repeat_penalty"},
+		{"n_predict unsupported", `{` + hello + `,"n_predict":5}`, "n_predict"},
 		{"chat_template unsupported", `{` + hello + `,"chat_template":"x"}`, "chat_template"},
 		{"modalities unsupported", `{` + hello + `,"modalities":["text","audio"]}`, "modalities"},
 		{"tools object", `{` + hello + `,"tools":{}}`, "tools"},
@@ -129,6 +135,16 @@ func TestRefusals(t *testing.T) {
 			_, err := DecodeChat([]byte(c.body), scope)
 			checkFault(t, err, c.name, c.param)
 		})
+	}
+}
+
+// TestWhatIsOffIsAccepted: clients that send every field they know, with the value that changes nothing, are served.
+func TestWhatIsOffIsAccepted(t *testing.T) {
+	body := `{"messages":[{"role":"user","content":"x"}],"mirostat":0,"typical_p":1.0,"dry_multiplier":0.0,"xtc_probability":0,"dynatemp_range":0,
+		"repeat_penalty":1,"n_predict":-1,"grammar":"","bad_words":[],"use_beam_search":false,"structured_outputs":null,"logits_processors":[]}`
+	r, err := DecodeChat([]byte(body), scope)
+	if err != nil || len(r.Unknown) > 0 {
+		t.Errorf("%v, unknown %v", err, r.Unknown)
 	}
 }
 

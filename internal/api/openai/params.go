@@ -67,9 +67,25 @@ var ignored = []string{"user", "metadata", "store", "service_tier", "safety_iden
 var unbuilt = map[string]string{
 	"guided_json": "structured output", "guided_regex": "structured output", "guided_choice": "structured output",
 	"guided_grammar": "structured output", "structured_outputs": "structured output", "structural_tag": "structured output",
+	"grammar": "structured output", "json_schema": "structured output", "regex": "structured output", "ebnf": "structured output",
 	"allowed_token_ids": "masks of allowed tokens", "bad_words": "banned words", "use_beam_search": "beam search", "truncate_prompt_tokens": "truncated prompts",
+	"typical_p": "typical sampling", "mirostat": "the mirostat sampler", "dry_multiplier": "the DRY sampler", "xtc_probability": "the XTC sampler",
+	"dynatemp_range": "dynamic temperatures", "repeat_penalty": "repeat_penalty, which is repetition_penalty here", "n_predict": "n_predict, which is max_tokens here",
 	"logits_processors": "custom logits processors", "chat_template": "a chat template of the request's own",
 	"audio": "audio output", "functions": "the functions field, which tools replaced", "function_call": "function_call, which tool_choice replaced",
+}
+
+// leaves tells whether a value of an unbuilt field leaves the answer as it is.
+func leaves(key, value string) bool {
+	switch key {
+	case "typical_p", "repeat_penalty":
+		return value == "1" || value == "1.0"
+	case "mirostat", "dry_multiplier", "xtc_probability", "dynatemp_range":
+		return value == "0" || value == "0.0"
+	case "n_predict":
+		return value == "-1"
+	}
+	return slices.Contains([]string{"[]", "{}", "false", `""`}, value)
 }
 
 // params reads the shared fields. Logprobs are each endpoint's own.
@@ -95,7 +111,7 @@ func (o *object) params(s Scope) Params {
 	o.ignore(ignored...)
 	for _, key := range slices.Sorted(maps.Keys(unbuilt)) {
 		what := unbuilt[key]
-		if raw := o.get(key); raw != nil && !slices.Contains([]string{"[]", "{}", "false"}, string(raw)) {
+		if raw := o.get(key); raw != nil && !leaves(key, string(raw)) {
 			o.failWith(diag.Unsupported, key, "this server does not have %s", what)
 		}
 	}
