@@ -120,7 +120,7 @@ func (s *Stream) draw(scratch *sample.Scratch, row []float32) error {
 }
 
 // bans says that the token of that index must not be a stop token.
-func (s *Stream) bans(index int) bool { return index < s.request.MinTokens && !s.request.IgnoreStop }
+func (s *Stream) bans(index int) bool { return index < s.request.MinTokens }
 
 // score adds a token's log-probability and the n likeliest tokens.
 func score(t *seq.Token, row []float32, n int) error {

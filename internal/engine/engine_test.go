@@ -94,8 +94,8 @@ func nothingHeld(t *testing.T, e *Engine) {
 func TestHowSequencesEnd(t *testing.T) {
 	eachRouting(t, func(t *testing.T, w routing) {
 		e := w.engine(t, script.Options{}, Options{})
-		stop := func(r seq.Request, min int, ignore bool, tokens ...int32) seq.Request {
-			r.Stop, r.MinTokens, r.IgnoreStop = tokens, min, ignore
+		stop := func(r seq.Request, min int, tokens ...int32) seq.Request {
+			r.Stop, r.MinTokens = tokens, min
 			return r
 		}
 		for _, c := range []struct {
@@ -106,12 +106,11 @@ func TestHowSequencesEnd(t *testing.T) {
 			by   int32
 		}{
 			{"by length", ask(5, 10, 11, 12), []int32{13, 14, 15, 16, 17}, seq.Length, -1},
-			{"by a stop token, which is not part of the text", stop(ask(9, 1), 0, false, 7, 4), []int32{2, 3}, seq.Stopped, 4},
-			{"by a stop token at once", stop(ask(9, 1), 0, false, 2), nil, seq.Stopped, 2},
-			{"by a stop token in the last place", stop(ask(3, 1), 0, false, 4), []int32{2, 3}, seq.Stopped, 4},
-			{"not by a stop token when ignored", stop(ask(3, 1), 0, true, 3), []int32{2, 3, 4}, seq.Length, -1},
+			{"by a stop token, which is not part of the text", stop(ask(9, 1), 0, 7, 4), []int32{2, 3}, seq.Stopped, 4},
+			{"by a stop token at once", stop(ask(9, 1), 0, 2), nil, seq.Stopped, 2},
+			{"by a stop token in the last place", stop(ask(3, 1), 0, 4), []int32{2, 3}, seq.Stopped, 4},
 			// The scripted model gives every other token the same logit, so 0 is what is left when 3 is banned.
-			{"not by a stop token before min_tokens, which cannot be drawn", stop(ask(4, 1), 3, false, 3), []int32{2, 0, 1, 2}, seq.Length, -1},
+			{"not by a stop token before min_tokens, which cannot be drawn", stop(ask(4, 1), 3, 3), []int32{2, 0, 1, 2}, seq.Length, -1},
 		} {
 			a := collect(t, submit(t, e, c.r))
 			if !slices.Equal(a.ids(), c.want) || a.end.Finish != c.end || a.end.StopToken != c.by {

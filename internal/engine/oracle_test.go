@@ -68,14 +68,14 @@ func oracle(t testing.TB, r seq.Request) answer {
 	for i := range r.MaxTokens {
 		noise(history, row)
 		in := sample.Row{Logits: row, Index: uint64(i)}
-		if i < r.MinTokens && !r.IgnoreStop {
+		if i < r.MinTokens {
 			in.Banned = r.Stop
 		}
 		id, err := scratch.Sample(&s, in)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if slices.Contains(r.Stop, id) && !r.IgnoreStop {
+		if slices.Contains(r.Stop, id) {
 			a.end = seq.Event{StopToken: id, Finish: seq.Stopped}
 			break
 		}
@@ -123,7 +123,6 @@ func randomRequest(r *rand.Rand, context int) seq.Request {
 	if r.IntN(2) == 0 {
 		q.Stop = []int32{int32(r.IntN(oracleVocab)), int32(r.IntN(oracleVocab))}
 		q.MinTokens = r.IntN(q.MaxTokens + 1)
-		q.IgnoreStop = r.IntN(5) == 0
 	}
 	if r.IntN(2) == 0 {
 		q.Logprobs = r.IntN(4)

@@ -125,7 +125,6 @@ func (w *world) submit() {
 	}
 	r.MaxTokens = w.pick(8)
 	r.MinTokens = w.pick(3)
-	r.IgnoreStop = w.pick(4) == 0
 	if w.pick(3) == 0 {
 		r.Stop = []int32{int32(w.pick(10)), int32(w.pick(10))}
 	}
@@ -202,7 +201,7 @@ func (w *world) ended(e End) {
 		}
 	case seq.Stopped:
 		last := a.history[len(a.history)-1]
-		if e.StopToken != last || !slices.Contains(a.req.Stop, last) || a.req.IgnoreStop || text-1 < a.req.MinTokens {
+		if e.StopToken != last || !slices.Contains(a.req.Stop, last) || text-1 < a.req.MinTokens {
 			w.fatalf("%d stopped by %d, its last token is %d of %d, %+v", e.ID, e.StopToken, last, text, a.req.Limits)
 		}
 	}

@@ -143,7 +143,7 @@ func Overload(c Config) error {
 func (s *Scheduler) token(q *sequence, t int32) {
 	l := &q.req.Limits
 	known := q.generated() - q.unknown
-	if !l.IgnoreStop && known >= l.MinTokens && slices.Contains(l.Stop, t) {
+	if known >= l.MinTokens && slices.Contains(l.Stop, t) {
 		s.end(q, seq.Stopped, t, nil)
 		return
 	}

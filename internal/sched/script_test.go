@@ -165,8 +165,6 @@ func request(words []string) (*seq.Request, error) {
 		switch {
 		case k == "echo":
 			r.Echo, r.Logprobs = true, 0
-		case k == "ignore":
-			r.IgnoreStop = true
 		case err != nil:
 			return nil, fmt.Errorf("%q", w)
 		case k == "prompt":

@@ -17,10 +17,9 @@ type Request struct {
 
 // Limits says when a sequence ends.
 type Limits struct {
-	MaxTokens  int     // most tokens to generate; at least 1, or 0 with Echo
-	MinTokens  int     // ends by stop token only after so many
-	Stop       []int32 // token ids that end the sequence; the end token is not part of the text
-	IgnoreStop bool    // go on through Stop until MaxTokens (ignore_eos)
+	MaxTokens int     // most tokens to generate; at least 1, or 0 with Echo
+	MinTokens int     // ends by stop token only after so many
+	Stop      []int32 // token ids that end the sequence; the end token is not part of the text
 }
 
 // Sampling is the policy by which the next token is drawn. The zero value is not valid: use Greedy or set each field.

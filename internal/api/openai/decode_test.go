@@ -286,7 +286,7 @@ func TestRequestOfAChoice(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	p.IgnoreEOS = true
-	if r = p.Request([]int32{1}, 0, 40, []int32{2}, false); !reflect.DeepEqual(r.Stop, []int32{7}) || r.IgnoreStop {
+	if r = p.Request([]int32{1}, 0, 40, []int32{2}, false); !reflect.DeepEqual(r.Stop, []int32{7}) {
 		t.Errorf("%+v", r.Limits)
 	}
 }
