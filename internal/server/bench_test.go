@@ -74,7 +74,10 @@ func BenchmarkFlushedToken(b *testing.B) {
 	handler := func(w http.ResponseWriter, req *http.Request) {
 		x := &exchange{s: r.s, r: req, w: w, control: http.NewResponseController(w), begun: time.Now()}
 		p := &openai.Params{N: 1, MaxTokens: 5, Stop: []string{"\nUser:"}, Logprobs: -1, PromptLogprobs: -1, Sampling: seq.Greedy(), Stream: true}
-		j := x.newJob(m, p, false)
+		j, err := x.newJob(m, p, 1, false)
+		if err != nil {
+			b.Error(err)
+		}
 		if err := j.add([]int32{1}, nil, "", "prompt"); err != nil {
 			b.Error(err)
 		}

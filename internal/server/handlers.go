@@ -40,6 +40,10 @@ func (x *exchange) chat() error {
 		return err
 	}
 	x.unknown(r.Unknown)
+	j, err := x.newJob(m, &r.Params, 1, false)
+	if err != nil {
+		return err
+	}
 	ids, err := m.chat(&r.Conversation)
 	if err != nil {
 		return err
@@ -48,7 +52,6 @@ func (x *exchange) chat() error {
 	if err != nil {
 		return err
 	}
-	j := x.newJob(m, &r.Params, false)
 	if err := j.add(ids, images, "", "messages"); err != nil {
 		return err
 	}
@@ -68,7 +71,10 @@ func (x *exchange) completions() error {
 		return err
 	}
 	x.unknown(r.Unknown)
-	j := x.newJob(m, &r.Params, r.Echo)
+	j, err := x.newJob(m, &r.Params, len(r.Prompts), r.Echo)
+	if err != nil {
+		return err
+	}
 	for _, p := range r.Prompts {
 		ids, verbatim := p.IDs, ""
 		if ids == nil {

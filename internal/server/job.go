@@ -26,6 +26,8 @@ type job struct {
 	echo    bool // texts begin with their prompts
 	choices []*choice
 	seed    uint64
+	stops   *text.Stops // these two are of all choices
+	stopIDs []int32
 
 	mu    sync.Mutex // of what follows: choices are followed by goroutines of their own
 	sink  sink
@@ -56,8 +58,12 @@ type sink interface {
 	close(usage *openai.Usage, err error) error
 }
 
-func (x *exchange) newJob(m *Model, p *openai.Params, echo bool) *job {
-	j := &job{x: x, m: m, params: p, echo: echo, seed: rand.Uint64()}
+// newJob begins a job of so many prompts. Nothing is made of any before it is known that their choices are not too many.
+func (x *exchange) newJob(m *Model, p *openai.Params, prompts int, echo bool) (*job, error) {
+	if n := prompts * p.N; n > m.MaxSequences {
+		return nil, diag.Errorf(diag.Invalid, "n: %d choices in all, this server takes %d", n, m.MaxSequences).For("n")
+	}
+	j := &job{x: x, m: m, params: p, echo: echo, seed: rand.Uint64(), stops: text.NewStops(p.Stop), stopIDs: p.StopIDs(m.EOS)}
 	if p.Seed != nil {
 		j.seed = uint64(*p.Seed)
 	}
@@ -65,14 +71,14 @@ func (x *exchange) newJob(m *Model, p *openai.Params, echo bool) *job {
 		j.usage.Cached = -1
 	}
 	x.job = j
-	return j
+	return j, nil
 }
 
 // add makes the choices of one prompt. field is what the client calls it.
 func (j *job) add(ids []int32, images []*seq.Image, verbatim, field string) error {
 	context := j.m.Engine.Context()
 	for n := range j.params.N {
-		r := j.params.Request(ids, n, j.seed, j.m.EOS, j.echo)
+		r := j.params.Request(ids, n, j.seed, j.stopIDs, j.echo)
 		r.Images = images
 		if r.MaxTokens < 0 {
 			r.MaxTokens = max(context-len(ids), 1)
@@ -85,7 +91,7 @@ func (j *job) add(ids []int32, images []*seq.Image, verbatim, field string) erro
 		}
 		c := &choice{index: len(j.choices), request: r, verbatim: verbatim}
 		c.text = text.New(text.Options{
-			Decoder: j.m.decoder(ids, j.echo, j.params.SkipSpecial), Stop: j.params.Stop,
+			Decoder: j.m.decoder(ids, j.echo, j.params.SkipSpecial), Stop: j.stops,
 			IncludeStop: j.params.IncludeStop, MinTokens: j.params.MinTokens,
 		})
 		j.choices = append(j.choices, c)
@@ -105,9 +111,6 @@ func rename(err error, field string) error {
 
 // run submits all choices and follows them to their ends.
 func (j *job) run(s sink) error {
-	if len(j.choices) > j.m.MaxSequences {
-		return diag.Errorf(diag.Invalid, "n: %d choices in all, this server takes %d", len(j.choices), j.m.MaxSequences).For("n")
-	}
 	j.sink = s
 	ctx, cancel := context.WithCancelCause(j.x.r.Context())
 	defer cancel(nil)

@@ -4,8 +4,13 @@ package server
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
+	"runtime"
+	"strings"
 	"testing"
 
+	"github.com/metrale/metrale/internal/api/openai"
 	"github.com/metrale/metrale/internal/diag"
 )
 
@@ -30,4 +35,37 @@ func TestRenamingAnErrorLeavesTheSharedOneAlone(t *testing.T) {
 	if e, _ := diag.As(rename(shared, "messages")); e.Param != "messages" || shared.Param != "prompt" {
 		t.Errorf("renamed %q, shared %q", e.Param, shared.Param)
 	}
+}
+
+// TestManyChoicesCostLittle: what prompts times n would multiply is refused before any of it is made, and what stops a text
+// is there once for all choices.
+func TestManyChoicesCostLittle(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	stops := make([]string, openai.MaxStops)
+	for i := range stops {
+		stops[i] = strings.Repeat("-", openai.MaxStopLen-1) + string(rune('a'+i))
+	}
+	stop, _ := json.Marshal(stops)
+	ids := "[" + strings.Repeat("1,", 100_000) + "1]"
+	for _, c := range []struct {
+		what, path, body string
+		status           int
+		most             uint64 // bytes
+	}{
+		{"prompts times n", "/v1/completions", fmt.Sprintf(`{"prompt":["a"%s],"n":128,"stop":%s,"stop_token_ids":%s}`, strings.Repeat(`,"a"`, 2047), stop, ids), 400, 16 << 20},
+		{"prompts", "/v1/completions", fmt.Sprintf(`{"prompt":["a"%s],"stop":%s}`, strings.Repeat(`,"a"`, 2047), stop), 400, 16 << 20},
+		{"n", chatPath, fmt.Sprintf(`{"messages":[{"role":"user","content":"say ok"}],"n":128,"stop":%s,"stop_token_ids":%s}`, stop, ids), 200, 32 << 20},
+	} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		a := r.do(t, "POST", c.path, c.body)
+		runtime.ReadMemStats(&after)
+		if a.status != c.status || c.status == 400 && !strings.Contains(a.body, `"param":"n"`) {
+			t.Errorf("%s: %d %.300s", c.what, a.status, a.body)
+		}
+		if n := after.TotalAlloc - before.TotalAlloc; n > c.most {
+			t.Errorf("%s: %d bytes of a body of %d", c.what, n, len(c.body))
+		}
+	}
+	r.settled(t)
 }

@@ -281,12 +281,13 @@ func TestPrompts(t *testing.T) {
 
 func TestRequestOfAChoice(t *testing.T) {
 	p := Params{MaxTokens: 4, Logprobs: -1, PromptLogprobs: 2, StopTokenIDs: []int32{7}, Sampling: seq.Greedy()}
-	r := p.Request([]int32{1}, 3, 40, []int32{2}, false)
+	eos := []int32{2}
+	r := p.Request([]int32{1}, 3, 40, p.StopIDs(eos), false)
 	if !reflect.DeepEqual(r.Stop, []int32{2, 7}) || r.Sampling.Seed != 43 || !r.Echo || r.Logprobs != 2 {
 		t.Errorf("%+v", r)
 	}
 	p.IgnoreEOS = true
-	if r = p.Request([]int32{1}, 0, 40, []int32{2}, false); !reflect.DeepEqual(r.Stop, []int32{7}) {
+	if r = p.Request([]int32{1}, 0, 40, p.StopIDs(eos), false); !reflect.DeepEqual(r.Stop, []int32{7}) {
 		t.Errorf("%+v", r.Limits)
 	}
 }

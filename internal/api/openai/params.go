@@ -218,18 +218,22 @@ func (o *object) stops() []string {
 	return out
 }
 
+// StopIDs are the tokens that end a text: the model's, unless the request ignores them, and the request's own.
+func (p *Params) StopIDs(eos []int32) []int32 {
+	if p.IgnoreEOS {
+		return p.StopTokenIDs
+	}
+	return slices.Concat(eos, p.StopTokenIDs)
+}
+
 // Request makes what the engine takes of one choice. seed is of the whole request: choices differ in it, prompts do not, so
-// that a prompt says the same alone and beside others.
-func (p *Params) Request(prompt []int32, choice int, seed uint64, eos []int32, echo bool) seq.Request {
+// that a prompt says the same alone and beside others. stop are StopIDs, which all choices share.
+func (p *Params) Request(prompt []int32, choice int, seed uint64, stop []int32, echo bool) seq.Request {
 	r := seq.Request{
 		Prompt:   prompt,
-		Limits:   seq.Limits{MaxTokens: p.MaxTokens, MinTokens: p.MinTokens},
+		Limits:   seq.Limits{MaxTokens: p.MaxTokens, MinTokens: p.MinTokens, Stop: stop},
 		Sampling: p.Sampling, Logprobs: max(p.Logprobs, p.PromptLogprobs), Echo: echo || p.PromptLogprobs >= 0,
 	}
 	r.Sampling.Seed = seed + uint64(choice)
-	if !p.IgnoreEOS {
-		r.Stop = append(r.Stop, eos...)
-	}
-	r.Stop = append(r.Stop, p.StopTokenIDs...)
 	return r
 }

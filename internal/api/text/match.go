@@ -2,17 +2,18 @@
 
 package text
 
-// matcher finds the first of some strings in a text that comes in pieces. It is one automaton of Knuth, Morris and Pratt
-// per string: state[i] is how long a prefix of words[i] the text seen so far ends with.
-type matcher struct {
+// Stops are the strings that end a text, made ready to be looked for. They do not change: all texts of a request share them.
+type Stops struct {
 	words []string
 	fail  [][]int32 // fail[i][n]: the longest proper border of words[i][:n]
-	state []int32
 }
 
-// newMatcher prepares to look for the words, which must not be empty.
-func newMatcher(words []string) *matcher {
-	m := &matcher{words: words, state: make([]int32, len(words))}
+// NewStops prepares words, none of them empty; of no words it is nil.
+func NewStops(words []string) *Stops {
+	if len(words) == 0 {
+		return nil
+	}
+	s := &Stops{words: words}
 	for _, w := range words {
 		f := make([]int32, len(w)+1)
 		for n, k := 2, int32(0); n <= len(w); n++ {
@@ -24,9 +25,16 @@ func newMatcher(words []string) *matcher {
 			}
 			f[n] = k
 		}
-		m.fail = append(m.fail, f)
+		s.fail = append(s.fail, f)
 	}
-	return m
+	return s
+}
+
+// matcher finds the first of some strings in a text that comes in pieces. It is one automaton of Knuth, Morris and Pratt
+// per string: state[i] is how long a prefix of words[i] the text seen so far ends with.
+type matcher struct {
+	*Stops
+	state []int32
 }
 
 // next takes one byte and gives the longest word that ends with it, or -1.

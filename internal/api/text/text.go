@@ -17,9 +17,9 @@ type Decoder interface {
 // Options say what a text is made of and where it ends.
 type Options struct {
 	Decoder     Decoder
-	Stop        []string // none empty
-	IncludeStop bool     // the stop string is part of the text
-	MinTokens   int      // stop strings that begin in the text of the first so many tokens do not count
+	Stop        *Stops // nil: none
+	IncludeStop bool   // the stop string is part of the text
+	MinTokens   int    // stop strings that begin in the text of the first so many tokens do not count
 }
 
 // Token is a token of the text.
@@ -62,8 +62,8 @@ type entry struct {
 // New starts a text.
 func New(o Options) *Stream {
 	s := &Stream{o: o}
-	if len(o.Stop) > 0 {
-		s.matcher = newMatcher(o.Stop)
+	if o.Stop != nil {
+		s.matcher = &matcher{o.Stop, make([]int32, len(o.Stop.words))}
 	}
 	return s
 }
@@ -111,7 +111,7 @@ func (s *Stream) Stopped() (word string, ok bool) {
 	if !s.stopped {
 		return "", false
 	}
-	return s.o.Stop[s.stopWord], true
+	return s.o.Stop.words[s.stopWord], true
 }
 
 // take adds a token that brought text.
@@ -136,7 +136,7 @@ func (s *Stream) scan(text string) (cut int, ok bool) {
 			s.stopped, s.stopWord = true, w
 			cut = s.decoded - len(text) + i + 1
 			if !s.o.IncludeStop {
-				cut -= len(s.o.Stop[w])
+				cut -= len(s.o.Stop.words[w])
 			}
 			return cut, true
 		}

@@ -104,19 +104,19 @@ func TestTexts(t *testing.T) {
 		{name: "empty", tokens: "", pieces: ""},
 		{name: "character of three tokens", tokens: "a|\xf0\x9f|\x98|\x80|b", pieces: "a|😀|b"},
 		{name: "text ends within a character", tokens: "a|\xf0\x9f", pieces: "a|\uFFFD"},
-		{name: "stop in one token", tokens: "one| two| three", o: Options{Stop: []string{"two"}}, pieces: "one| ", kept: "one| two", stop: "two"},
-		{name: "stop across tokens", tokens: "alpha |be|ta g|amma", o: Options{Stop: []string{"beta g"}}, pieces: "alpha ", kept: "alpha ", stop: "beta g"},
-		{name: "what may become a stop string is held", tokens: "x|be|ta|max", o: Options{Stop: []string{"betam!"}}, pieces: "x|betamax"},
-		{name: "held to the end", tokens: "x|be|ta", o: Options{Stop: []string{"betam!"}}, pieces: "x|beta"},
-		{name: "a text before the stop leaves whole", tokens: "?|\n", o: Options{Stop: []string{"\n"}}, pieces: "?", kept: "?", stop: "\n"},
-		{name: "first complete stop wins", tokens: "abcdef", o: Options{Stop: []string{"abcdefg", "cd"}}, pieces: "ab", stop: "cd"},
-		{name: "longest of those that end together", tokens: "abcd", o: Options{Stop: []string{"cd", "bcd", "d"}}, pieces: "a", stop: "bcd"},
-		{name: "overlapping prefix", tokens: "a|a|a|b", o: Options{Stop: []string{"aab"}}, pieces: "a", kept: "a", stop: "aab"},
-		{name: "included", tokens: "one| tw|o three", o: Options{Stop: []string{"two"}, IncludeStop: true}, pieces: "one| |two", stop: "two"},
-		{name: "not before min tokens", tokens: "a|b|a|b|a|c", o: Options{Stop: []string{"b"}, MinTokens: 2}, pieces: "a|b|a", kept: "a|b|a", stop: "b"},
-		{name: "stop string in a character of many tokens", tokens: "a|\xf0\x9f|\x98|\x80|b", o: Options{Stop: []string{"😀"}}, pieces: "a", kept: "a", stop: "😀"},
-		{name: "a like character is no stop string", tokens: "\xc3|\xa8|x", o: Options{Stop: []string{"é"}}, pieces: "è|x"},
-		{name: "stop made by the broken end", tokens: "a|\xf0\x9f", o: Options{Stop: []string{"\uFFFD"}}, pieces: "a", kept: "a", stop: "\uFFFD"},
+		{name: "stop in one token", tokens: "one| two| three", o: Options{Stop: NewStops([]string{"two"})}, pieces: "one| ", kept: "one| two", stop: "two"},
+		{name: "stop across tokens", tokens: "alpha |be|ta g|amma", o: Options{Stop: NewStops([]string{"beta g"})}, pieces: "alpha ", kept: "alpha ", stop: "beta g"},
+		{name: "what may become a stop string is held", tokens: "x|be|ta|max", o: Options{Stop: NewStops([]string{"betam!"})}, pieces: "x|betamax"},
+		{name: "held to the end", tokens: "x|be|ta", o: Options{Stop: NewStops([]string{"betam!"})}, pieces: "x|beta"},
+		{name: "a text before the stop leaves whole", tokens: "?|\n", o: Options{Stop: NewStops([]string{"\n"})}, pieces: "?", kept: "?", stop: "\n"},
+		{name: "first complete stop wins", tokens: "abcdef", o: Options{Stop: NewStops([]string{"abcdefg", "cd"})}, pieces: "ab", stop: "cd"},
+		{name: "longest of those that end together", tokens: "abcd", o: Options{Stop: NewStops([]string{"cd", "bcd", "d"})}, pieces: "a", stop: "bcd"},
+		{name: "overlapping prefix", tokens: "a|a|a|b", o: Options{Stop: NewStops([]string{"aab"})}, pieces: "a", kept: "a", stop: "aab"},
+		{name: "included", tokens: "one| tw|o three", o: Options{Stop: NewStops([]string{"two"}), IncludeStop: true}, pieces: "one| |two", stop: "two"},
+		{name: "not before min tokens", tokens: "a|b|a|b|a|c", o: Options{Stop: NewStops([]string{"b"}), MinTokens: 2}, pieces: "a|b|a", kept: "a|b|a", stop: "b"},
+		{name: "stop string in a character of many tokens", tokens: "a|\xf0\x9f|\x98|\x80|b", o: Options{Stop: NewStops([]string{"😀"})}, pieces: "a", kept: "a", stop: "😀"},
+		{name: "a like character is no stop string", tokens: "\xc3|\xa8|x", o: Options{Stop: NewStops([]string{"é"})}, pieces: "è|x"},
+		{name: "stop made by the broken end", tokens: "a|\xf0\x9f", o: Options{Stop: NewStops([]string{"\uFFFD"})}, pieces: "a", kept: "a", stop: "\uFFFD"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var tokens []string
@@ -178,7 +178,7 @@ func TestChunksDoNotMatter(t *testing.T) {
 			tokens = append(tokens, rest[:n])
 			rest = rest[n:]
 		}
-		r := play(nil, tokens, Options{Stop: stops})
+		r := play(nil, tokens, Options{Stop: NewStops(stops)})
 		cut, word := stopsAt(whole, stops)
 		if r.text != whole[:cut] || r.stop != word {
 			t.Fatalf("text %q stopped by %q, want %q by %q", r.text, r.stop, whole[:cut], word)
@@ -197,7 +197,7 @@ func TestChunksDoNotMatter(t *testing.T) {
 
 func BenchmarkPush(b *testing.B) {
 	d := fixed(" word")
-	s := New(Options{Decoder: d, Stop: []string{"\n\nUser:", "<end>"}})
+	s := New(Options{Decoder: d, Stop: NewStops([]string{"\n\nUser:", "<end>"})})
 	b.ReportAllocs()
 	for b.Loop() {
 		s.Push(seq.Token{})
