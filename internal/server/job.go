@@ -121,13 +121,16 @@ func (j *job) run(s sink) error {
 			}
 		}
 	}()
-	for _, c := range j.choices {
-		var err error
+	var err error
+	for i, c := range j.choices {
 		if c.stream, err = j.m.Engine.Submit(ctx, c.request); err != nil {
+			for _, begun := range j.choices[:i] {
+				begun.finish = seq.Canceled
+				j.ended(begun, nil)
+			}
 			return err
 		}
 	}
-	var err error
 	if len(j.choices) == 1 {
 		err = j.follow(ctx, j.choices[0])
 	} else {

@@ -9,9 +9,12 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/metrale/metrale/internal/api/openai"
 	"github.com/metrale/metrale/internal/diag"
+	"github.com/metrale/metrale/internal/engine"
+	"github.com/metrale/metrale/internal/engine/script"
 )
 
 // A panic while one of several choices is followed must reach the handler, which answers 500; in a goroutine of its own it
@@ -34,6 +37,24 @@ func TestRenamingAnErrorLeavesTheSharedOneAlone(t *testing.T) {
 	shared := diag.Errorf(diag.Invalid, "wrong").For("prompt")
 	if e, _ := diag.As(rename(shared, "messages")); e.Param != "messages" || shared.Param != "prompt" {
 		t.Errorf("renamed %q, shared %q", e.Param, shared.Param)
+	}
+}
+
+// TestRefusedChoicesAreCounted: when the engine has no room for the last choices of a request, the first ones end as aborted.
+func TestRefusedChoicesAreCounted(t *testing.T) {
+	o := rigOptions{engine: engine.Options{MaxBatch: 1, MaxQueue: 2}, script: script.Options{Delay: time.Millisecond}}
+	for _, body := range []string{count + `900,"n":4}`, count + `900,"n":8,"stream":true}`} {
+		r := newRig(t, o) // the model believes that the engine takes more
+		if a := r.do(t, "POST", chatPath, body); a.status != 503 || !strings.Contains(a.body, `"code":"overloaded"`) {
+			t.Errorf("%d %s", a.status, a.body)
+		}
+		page := r.do(t, "GET", "/metrics", "").body
+		for _, want := range []string{`{reason="abort"} 3`, `{reason="stop"} 0`, `{reason="length"} 0`, `{reason="error"} 0`} {
+			if !strings.Contains(page, "metrale_sequences_finished_total"+want+"\n") {
+				t.Errorf("metrics lack %q", want)
+			}
+		}
+		r.settled(t)
 	}
 }
 
