@@ -7,7 +7,6 @@ import (
 
 	"github.com/metrale/metrale/internal/api/openai"
 	"github.com/metrale/metrale/internal/diag"
-	"github.com/metrale/metrale/internal/tokenizer"
 )
 
 // begin gives what every generating route needs: the model and the request's body. Whoever is still sending is not counted.
@@ -120,7 +119,7 @@ func (x *exchange) tokenize() error {
 			ids, _, err = x.see(m, ids, r.Conversation.Images)
 		}
 	} else {
-		ids = m.Tokenizer.Encode(r.Prompt, tokenizer.EncodeOptions{AddSpecial: r.AddSpecial})
+		ids, err = m.encode(r.Prompt, r.AddSpecial)
 	}
 	if err != nil {
 		return err
@@ -146,6 +145,9 @@ func (x *exchange) detokenize() error {
 	}
 	if err := m.named(r.Model); err != nil {
 		return err
+	}
+	if most := m.Engine.Context(); len(r.Tokens) > most {
+		return diag.Errorf(diag.TooLong, "there are %d tokens; the context holds %d", len(r.Tokens), most).For("tokens")
 	}
 	return x.json(http.StatusOK, openai.AppendText(nil, m.Tokenizer.Decode(r.Tokens, false)))
 }

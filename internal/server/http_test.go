@@ -139,14 +139,25 @@ func TestRequestIDs(t *testing.T) {
 func TestLongPromptsAreRefusedAtOnce(t *testing.T) {
 	r := newRig(t, rigOptions{})
 	begun := time.Now()
-	for path, body := range map[string]string{chatPath: say(strings.Repeat("word ", 200_000), ""), "/v1/completions": `{"prompt":"` + strings.Repeat("word ", 200_000) + `"}`} {
-		a := r.do(t, "POST", path, body)
-		if a.status != 400 || !strings.Contains(a.body, `"code":"context_length_exceeded"`) || !strings.Contains(a.body, "1024") {
-			t.Errorf("%d %.300s", a.status, a.body)
+	text := `{"prompt":"` + strings.Repeat("word ", 200_000) + `"}`
+	for _, c := range []struct{ path, body, param string }{
+		{chatPath, say(strings.Repeat("word ", 200_000), ""), "messages"},
+		{"/v1/completions", text, "prompt"},
+		{"/tokenize", text, "prompt"},
+		{"/tokenize", say(strings.Repeat("word ", 200_000), ""), "messages"},
+		{"/detokenize", `{"tokens":[1` + strings.Repeat(",1", 1024) + `]}`, "tokens"},
+	} {
+		a := r.do(t, "POST", c.path, c.body)
+		if a.status != 400 || !strings.Contains(a.body, `"param":"`+c.param+`","code":"context_length_exceeded"`) || !strings.Contains(a.body, "1024") {
+			t.Errorf("%s: %d %.300s", c.path, a.status, a.body)
 		}
 	}
-	if took := time.Since(begun); took > 2*time.Second {
+	// Each is refused by its length alone, in milliseconds; only a machine that starves takes longer.
+	if took := time.Since(begun); took > 30*time.Second {
 		t.Errorf("it took %v", took)
+	}
+	if a := r.do(t, "POST", "/detokenize", `{"tokens":[97`+strings.Repeat(",97", 1023)+`]}`); a.status != 200 || !strings.Contains(a.body, `"`+strings.Repeat("a", 1024)+`"`) {
+		t.Errorf("a whole context: %d %.300s", a.status, a.body)
 	}
 }
 
