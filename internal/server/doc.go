@@ -13,8 +13,9 @@
 //  1. Everything that can be wrong with a request is answered before the first byte of a stream, as OpenAI's error object
 //     with the status that diag assigns.
 //  2. Whatever ends a request, its sequences end with it: closing the connection frees them within two steps of the engine.
-//  3. A slow client costs memory for its own answer only, and is cut off when it takes nothing for WriteTimeout. Nobody can hold
-//     a connection without sending a request for longer than HeaderTimeout or IdleTimeout.
+//  3. A slow client costs memory for its own body and answer only, and is cut off when it takes nothing for WriteTimeout. Nobody
+//     can hold a connection without sending a request for longer than HeaderTimeout or IdleTimeout. The bodies of all requests,
+//     half sent ones too, and their images are bounded.
 //  4. Reading a body, rendering, tokenising and decoding images never happen on the engine's thread.
 //  5. The bytes of a stream depend on its tokens only, not on how fast they came: a chunk per token that brings text.
 //  6. After Close no goroutine of the package is left.

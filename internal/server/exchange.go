@@ -29,6 +29,7 @@ type exchange struct {
 	job     *job      // nil: nothing was generated
 	counted bool      // in the server's inFlight
 	pixels  int64     // bytes of images, counted in the server's
+	bytes   int64     // of the body, counted in the server's bodies
 	pushed  time.Time // when the client was last given time to take something
 }
 
@@ -53,6 +54,7 @@ func (x *exchange) done() {
 		x.s.inFlight.Add(-1)
 	}
 	x.s.pixels.Add(-x.pixels)
+	x.s.bodies.Add(-x.bytes)
 	if p := recover(); p != nil {
 		if p == http.ErrAbortHandler {
 			panic(p)
@@ -157,14 +159,21 @@ func detail(err error) string {
 	return err.Error()
 }
 
-// body reads the request's body. A client that stops sending is cut off.
+// body reads the request's body. A client that stops sending is cut off. Its memory counts until the exchange ends, for the
+// conversation is a part of it.
 func (x *exchange) body() ([]byte, error) {
 	if n := x.r.ContentLength; n > x.s.opts.MaxBody {
 		return nil, x.tooLarge(nil)
 	}
 	in := &patient{x.control, http.MaxBytesReader(x.w, x.r.Body, x.s.opts.MaxBody)}
-	buf := make([]byte, 0, min(max(x.r.ContentLength+1, 512), 1<<20))
+	var buf []byte
 	for {
+		if len(buf) == cap(buf) {
+			var err error
+			if buf, err = x.roomFor(buf); err != nil {
+				return nil, err
+			}
+		}
 		n, err := in.Read(buf[len(buf):cap(buf)])
 		buf = buf[:len(buf)+n]
 		switch {
@@ -176,10 +185,21 @@ func (x *exchange) body() ([]byte, error) {
 		case err != nil:
 			return nil, diag.Errorf(diag.Invalid, "the request body ended early").Because(err)
 		}
-		if len(buf) == cap(buf) {
-			buf = append(buf, 0)[:len(buf)]
-		}
 	}
+}
+
+// roomFor gives a body that is read twice the room, and no more than it says that it has. What it only promises takes none.
+func (x *exchange) roomFor(buf []byte) ([]byte, error) {
+	size := max(2*cap(buf), firstRead)
+	if n := x.r.ContentLength; n >= int64(len(buf)) {
+		size = min(size, int(n)+1) // one more, to find the end
+	}
+	more := int64(size - cap(buf))
+	x.bytes += more
+	if x.s.bodies.Add(more) > maxBodies {
+		return nil, diag.Errorf(diag.Overloaded, "the bodies of all requests take more than %d bytes", int64(maxBodies))
+	}
+	return append(make([]byte, 0, size), buf...), nil
 }
 
 func (x *exchange) tooLarge(err error) error {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -92,6 +93,57 @@ func TestBodies(t *testing.T) {
 		})
 	}
 	r.settled(t)
+}
+
+// TestBodiesOfAllRequestsAreBounded: a body takes memory for what came of it, whatever it promises, until its exchange ends;
+// when all together take too much, the next is told to come again.
+func TestBodiesOfAllRequestsAreBounded(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	held := func(least, most int64) {
+		t.Helper()
+		deadline := time.Now().Add(30 * time.Second)
+		for n := r.s.bodies.Load(); n < least || n > most; n = r.s.bodies.Load() {
+			if time.Now().After(deadline) {
+				t.Fatalf("%d bytes of bodies are held, want %d to %d", n, least, most)
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}
+	var slow []net.Conn
+	for range 4 {
+		head, _, _ := strings.Cut(raw(chatPath, strings.Repeat(" ", 20<<20), 0), "\r\n\r\n")
+		slow = append(slow, r.dial(t, head+"\r\n\r\n"))
+	}
+	held(4*firstRead, 4*firstRead)
+	const sent = 200_000
+	for _, c := range slow {
+		if _, err := io.WriteString(c, strings.Repeat(" ", sent)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	held(4*sent, 4*2*sent)
+	before := r.s.bodies.Load()
+	r.s.bodies.Add(maxBodies - before - 100)
+	for _, body := range []string{say("ok", ""), say(strings.Repeat("x", 500), "")} {
+		a := r.do(t, "POST", chatPath, body)
+		want := 200
+		if len(body) > 100 {
+			want = 503
+		}
+		if a.status != want || want == 503 && (a.header.Get("Retry-After") == "" || !strings.Contains(a.body, `"code":"overloaded"`)) {
+			t.Errorf("a body of %d bytes where 100 are left: %d %v %s", len(body), a.status, a.header, a.body)
+		}
+	}
+	held(maxBodies-100, maxBodies-100)
+	r.s.bodies.Add(before + 100 - maxBodies)
+	for _, c := range slow {
+		c.Close()
+	}
+	held(0, 0)
+	if a := r.do(t, "POST", chatPath, say("ok", "")); a.status != 200 {
+		t.Errorf("afterwards: %d %s", a.status, a.body)
+	}
+	held(0, 0)
 }
 
 func TestConnectionIsKept(t *testing.T) {

@@ -29,8 +29,12 @@ const (
 // DefaultMaxBody is the longest body that is read, when Options do not say.
 const DefaultMaxBody = 32 << 20
 
-// maxRequests is how many requests may be decoded, rendered and answered at a time.
-const maxRequests = 1024
+// Bounds of all requests together.
+const (
+	maxRequests = 1024    // that are decoded, rendered and answered at a time
+	maxBodies   = 1 << 30 // bytes of their bodies, and of those that are being read
+	firstRead   = 4 << 10 // bytes of a body that are made room for before any came
+)
 
 // Options of New.
 type Options struct {
@@ -52,6 +56,7 @@ type Server struct {
 	inFlight atomic.Int64
 	decoding chan struct{} // holds one for each image file that is decoded
 	pixels   atomic.Int64  // bytes of the images of all requests
+	bodies   atomic.Int64  // and of their bodies
 	metrics  *metrics
 }
 
