@@ -11,7 +11,7 @@
 // Contract:
 //
 //  1. Everything that can be wrong with a request is answered before the first byte of a stream, as OpenAI's error object
-//     with the status that diag assigns.
+//     with the status that diag assigns. A panic is answered too, and cuts an answer that has begun.
 //  2. Whatever ends a request, its sequences end with it: closing the connection frees them within two steps of the engine.
 //  3. A slow client costs memory for its own body and answer only, and is cut off when it takes nothing for WriteTimeout. Nobody
 //     can hold a connection without sending a request for longer than HeaderTimeout or IdleTimeout. The bodies of all requests,

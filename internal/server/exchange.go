@@ -48,17 +48,17 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// done ends the exchange: a panic becomes an error, and the log and the metrics hear of it.
+// done ends the exchange: a panic becomes an error, and the log and the metrics hear of it. When the answer has begun by then,
+// nobody knows how far it came: the connection is cut, so that the client does not take it for whole.
 func (x *exchange) done() {
 	if x.counted {
 		x.s.inFlight.Add(-1)
 	}
 	x.s.pixels.Add(-x.pixels)
 	x.s.bodies.Add(-x.bytes)
+	cut := false
 	if p := recover(); p != nil {
-		if p == http.ErrAbortHandler {
-			panic(p)
-		}
+		cut = x.status != 0
 		x.s.log.Error("a handler has panicked", "id", x.id, "path", x.r.URL.Path, "panic", p, "stack", string(debug.Stack()))
 		x.fail(diag.Errorf(diag.Internal, "the handler failed"))
 	}
@@ -73,6 +73,9 @@ func (x *exchange) done() {
 		attrs = append(attrs, x.job.logged()...)
 	}
 	x.s.log.Log(x.r.Context(), level, "request", attrs...)
+	if cut {
+		panic(http.ErrAbortHandler)
+	}
 }
 
 // requestID is the client's, when it is short and plain, or a new one.

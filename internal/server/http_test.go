@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -243,6 +244,55 @@ func (w *recorder) Header() http.Header         { return w.header }
 func (w *recorder) WriteHeader(int)             {}
 func (w *recorder) Write(p []byte) (int, error) { return w.body.Write(p) }
 func (w *recorder) Flush()                      {}
+
+// bomb is a ResponseWriter that panics when it was written to so often.
+type bomb struct {
+	http.ResponseWriter
+	left int
+}
+
+func (b *bomb) Unwrap() http.ResponseWriter { return b.ResponseWriter }
+
+func (b *bomb) Write(p []byte) (int, error) {
+	if b.left--; b.left < 0 {
+		panic("a broken writer")
+	}
+	return b.ResponseWriter.Write(p)
+}
+
+// TestAPanicCutsWhatHasBegun: an answer that ends by a panic cannot be taken for a whole one.
+func TestAPanicCutsWhatHasBegun(t *testing.T) {
+	for _, c := range []struct {
+		body   string
+		writes int
+	}{
+		{count + `50,"stream":true}`, 1}, {count + `50,"stream":true}`, 7}, {count + `50,"stream":true,"n":3}`, 7}, {count + `50}`, 0}, {count + `50,"n":2}`, 0},
+	} {
+		r := newRig(t, slowly(time.Millisecond)) // an event a write
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) { r.s.ServeHTTP(&bomb{w, c.writes}, req) }))
+		resp, err := s.Client().Post(s.URL+chatPath, "application/json", strings.NewReader(c.body))
+		var text []byte
+		if err == nil {
+			text, err = io.ReadAll(resp.Body)
+			resp.Body.Close()
+		}
+		if err == nil || bytes.Contains(text, []byte("[DONE]")) {
+			t.Errorf("%s: %v after %s", c.body, err, text)
+		}
+		s.Close()
+		r.settled(t)
+		page := r.do(t, "GET", "/metrics", "").body
+		if !strings.Contains(page, `metrale_http_requests_total{route="/v1/chat/completions",status="200"} 1`) {
+			t.Errorf("%s: it was not counted", c.body)
+		}
+		if strings.Contains(page, `metrale_sequences_finished_total{reason=""}`) {
+			t.Errorf("%s: a sequence ended for no reason", c.body)
+		}
+		if a := r.do(t, "POST", chatPath, say("x", "")); a.status != 200 {
+			t.Errorf("%s: afterwards %d %s", c.body, a.status, a.body)
+		}
+	}
+}
 
 // TestPanicsAreAnswered: a handler that panics answers 500, and the server goes on.
 func TestPanicsAreAnswered(t *testing.T) {

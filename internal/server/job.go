@@ -197,7 +197,7 @@ func (j *job) ended(c *choice, err error) {
 	switch {
 	case diag.Is(err, diag.Canceled):
 		why = seq.Canceled
-	case err != nil:
+	case err != nil, why == seq.Running: // or a panic goes through here
 		why = seq.Failed
 	}
 	j.x.s.metrics.finish(why)
@@ -217,13 +217,16 @@ func (j *job) firstEvent(ctx context.Context, c *choice) (seq.Event, error) {
 		if !diag.Is(err, diag.Canceled) || ctx.Err() != nil {
 			return ev, err
 		}
-		j.mu.Lock()
-		err = j.sink.idle()
-		j.mu.Unlock()
-		if err != nil {
+		if err = j.idle(); err != nil {
 			return ev, err
 		}
 	}
+}
+
+func (j *job) idle() error {
+	j.mu.Lock()
+	defer j.mu.Unlock() // also when it panics: other choices wait for it
+	return j.sink.idle()
 }
 
 // event takes one event of a choice and says whether the choice has ended.

@@ -90,3 +90,20 @@ func TestManyChoicesCostLittle(t *testing.T) {
 	}
 	r.settled(t)
 }
+
+// panicking is a sink that breaks while the client waits.
+type panicking struct{ sink }
+
+func (panicking) idle() error { panic("a broken sink") }
+
+// TestAPanicWhileWaitingLeavesNoLock: the other choices of the request could not end otherwise.
+func TestAPanicWhileWaitingLeavesNoLock(t *testing.T) {
+	j := &job{sink: panicking{}}
+	func() {
+		defer func() { _ = recover() }()
+		t.Error(j.idle())
+	}()
+	if !j.mu.TryLock() {
+		t.Error("the job is locked")
+	}
+}
