@@ -2,8 +2,8 @@
 
 // Package server speaks HTTP: routes, credentials, limits, event streams, health and metrics over one model.
 //
-//	loading ──Ready──► ready ──Drain──► draining ──► closed
-//	 503 but for health     every route        503 for new work, running answers end
+//	loading ──Ready──► ready ──Shutdown──► draining ──► closed
+//	 503 but for health     every route           503 for new work, running answers end
 //
 // A request that generates goes through exchange (exchange.go), a handler of its route, and a job (job.go), which submits
 // one sequence per choice to the engine and carries their tokens to a sink: an event stream or one answer.
@@ -18,5 +18,5 @@
 //     half sent ones too, and their images are bounded.
 //  4. Reading a body, rendering, tokenising and decoding images never happen on the engine's thread.
 //  5. The bytes of a stream depend on its tokens only, not on how fast they came: a chunk per token that brings text.
-//  6. After Close no goroutine of the package is left.
+//  6. After Shutdown no handler runs and no goroutine of the package is left, also when the answers did not end in time.
 package server

@@ -35,6 +35,10 @@ type exchange struct {
 
 // ServeHTTP answers one request.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if !s.enter() {
+		panic(http.ErrAbortHandler) // its connection is closed
+	}
+	defer s.handlers.Done()
 	x := &exchange{s: s, r: r, w: w, control: http.NewResponseController(w), id: requestID(r), begun: time.Now()}
 	w.Header().Set("X-Request-Id", x.id)
 	x.push()

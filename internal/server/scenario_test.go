@@ -11,11 +11,14 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/metrale/metrale/internal/api/openai"
 	"github.com/metrale/metrale/internal/engine"
 	"github.com/metrale/metrale/internal/engine/script"
 	"github.com/metrale/metrale/internal/seq"
@@ -327,7 +330,46 @@ func TestDrainTimesOut(t *testing.T) {
 	if err := r.s.Shutdown(ctx); err == nil {
 		t.Error("no error, though a request was cut")
 	}
+	if n := r.s.inFlight.Load(); n != 0 {
+		t.Errorf("%d handlers run after Shutdown", n)
+	}
 	r.settled(t)
+}
+
+// slowTemplate renders when it is told to.
+type slowTemplate struct {
+	begun, goOn chan struct{}
+	ended       atomic.Bool
+}
+
+func (s *slowTemplate) Render(*openai.Conversation) (string, error) {
+	close(s.begun)
+	<-s.goOn
+	s.ended.Store(true)
+	return "", nil
+}
+
+// TestShutdownWaitsForHandlers: also for those that do not look at their connection, and no other begins after it.
+func TestShutdownWaitsForHandlers(t *testing.T) {
+	slow := &slowTemplate{begun: make(chan struct{}), goOn: make(chan struct{})}
+	r := newRig(t, rigOptions{model: func(m *Model) { m.Template = slow }})
+	r.dial(t, raw(chatPath, say("x", ""), 1))
+	<-slow.begun
+	time.AfterFunc(50*time.Millisecond, func() { close(slow.goOn) })
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := r.s.Shutdown(ctx); err == nil {
+		t.Error("no error, though a request was cut")
+	}
+	if !slow.ended.Load() || r.s.inFlight.Load() != 0 {
+		t.Error("a handler runs after Shutdown")
+	}
+	defer func() {
+		if recover() != http.ErrAbortHandler {
+			t.Error("a handler begins after Shutdown")
+		}
+	}()
+	r.s.ServeHTTP(&recorder{header: http.Header{}}, httptest.NewRequest("GET", "/health", nil))
 }
 
 func TestEndsAreCounted(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -58,6 +59,10 @@ type Server struct {
 	pixels   atomic.Int64  // bytes of the images of all requests
 	bodies   atomic.Int64  // and of their bodies
 	metrics  *metrics
+
+	handlers sync.WaitGroup
+	gate     sync.RWMutex // of closed
+	closed   bool         // no handler begins any more
 }
 
 // New makes a server.
@@ -80,7 +85,7 @@ func New(o Options) *Server {
 	return s
 }
 
-// Serve answers on a listener until Shutdown or Close; it gives nil then.
+// Serve answers on a listener until Shutdown; it gives nil then.
 func (s *Server) Serve(l net.Listener) error {
 	if err := s.http.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 		return diag.Errorf(diag.IO, "the listener on %s failed", l.Addr()).Because(err)
@@ -94,8 +99,9 @@ func (s *Server) Ready(m *Model) {
 	s.model.Store(m)
 }
 
-// Shutdown refuses new work, waits until what runs has ended or ctx has, and ends the server with whatever is left. The
-// model's engine stays open, but takes nothing any more.
+// Shutdown refuses new work, waits until what runs has ended or ctx has, and ends the server with whatever is left: it closes all
+// connections and waits for their handlers, which then come to their ends by themselves. The model's engine stays open, but
+// takes nothing any more.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.draining.Store(true)
 	var err error
@@ -105,7 +111,22 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	if err == nil {
 		err = s.http.Shutdown(ctx)
 	}
-	return errors.Join(err, s.http.Close())
+	err = errors.Join(err, s.http.Close())
+	s.gate.Lock()
+	s.closed = true
+	s.gate.Unlock()
+	s.handlers.Wait()
+	return err
+}
+
+// enter counts a handler that begins, unless the server has ended.
+func (s *Server) enter() bool {
+	s.gate.RLock()
+	defer s.gate.RUnlock()
+	if !s.closed {
+		s.handlers.Add(1)
+	}
+	return !s.closed
 }
 
 // current is the model, or the reason why there is none.
