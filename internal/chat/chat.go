@@ -48,6 +48,10 @@ type Input struct {
 	BOS, EOS, Unk, Pad string // special tokens; "" leaves the variable undefined, as in transformers
 
 	Now time.Time // what strftime_now shows
+
+	// Text, if there is one, is applied to every text of messages, tools, documents and kwargs, names of fields too, as the
+	// template is going to see it.
+	Text func(string) string
 }
 
 // protected are the names that Kwargs must not have: Render passes them, or apply_chat_template takes them.
@@ -61,6 +65,14 @@ func (t *Template) Render(in Input) (string, error) {
 	messages, err := t.form.messages(in.Messages)
 	if err != nil {
 		return "", err
+	}
+	if in.Text != nil {
+		for i, m := range messages {
+			messages[i] = mapTexts(m, in.Text)
+		}
+		for _, v := range []*Value{&in.Tools, &in.Documents, &in.Kwargs} {
+			*v = mapTexts(*v, in.Text)
+		}
 	}
 	var tag *finalTag
 	if in.ContinueFinalMessage {

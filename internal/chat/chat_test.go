@@ -288,3 +288,26 @@ func TestRenderIsSafeForConcurrentUse(t *testing.T) {
 	}
 	wg.Wait()
 }
+
+// TestTexts: Text is applied to every text of the client's, as the template sees it, and to nothing else.
+func TestTexts(t *testing.T) {
+	tpl := compile(t, `{{ messages[0].content }}|{{ messages[1].tool_calls[0].function.arguments | tojson }}|{{ messages[2].content }}|{{ tools | tojson }}|{{ documents | tojson }}|{{ k | tojson }}|{{ bos_token }}`)
+	in := Input{
+		Messages: parse(t, `[{"role": "user", "content": "x"}, {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{\"a\": [1, \"\\u0078\"], \"x\": null}"}}]}, {"role": "assistant", "content": "ax"}]`),
+		Tools:    parse(t, `[{"x": [true, "x", {"a": "x", "x": 1}]}]`), Documents: parse(t, `[{"a": "a"}]`), Kwargs: parse(t, `{"k": ["x", "a"]}`), BOS: "x",
+		Text: func(s string) string { return strings.ReplaceAll(s, "x", "y") },
+	}
+	want := `y|{"a": [1, "y"], "y": null}|ay|[{"y": [true, "y", {"a": "y", "y": 1}]}]|[{"a": "a"}]|["y", "a"]|x`
+	before, _ := in.Messages.MarshalJSON()
+	if got, err := tpl.Render(in); err != nil || got != want {
+		t.Errorf("%v, got\n%s\nwant\n%s", err, got, want)
+	}
+	if after, _ := in.Messages.MarshalJSON(); string(after) != string(before) {
+		t.Errorf("the input was changed: %s", after)
+	}
+	in.ContinueFinalMessage = true
+	tpl = compile(t, "{% for m in messages %}{{ m.content }}{% endfor %}")
+	if got, err := tpl.Render(in); err != nil || got != "yay" {
+		t.Errorf("continued: %q, %v", got, err)
+	}
+}

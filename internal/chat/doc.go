@@ -23,6 +23,8 @@
 // Which form a template takes is found once, in Compile, by rendering small conversations with it (probe.go). An empty
 // list of tools is the same as none. Names of Kwargs that Render itself passes are refused.
 //
+// Input.Text sees every text of the conversation after that, so also what was JSON in a str.
+//
 // Errors are *diag.Error: Invalid and the name of the field for what is wrong with the input ("messages.2.content.0") and
 // for whatever goes wrong in the template; raise_exception gives exactly the template's message.
 package chat

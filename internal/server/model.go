@@ -15,7 +15,8 @@ import (
 
 // Template makes a prompt of a conversation; openai.Template is one.
 type Template interface {
-	Render(*openai.Conversation) (string, error)
+	// Render applies text to all texts of the client's.
+	Render(c *openai.Conversation, text func(string) string) (string, error)
 }
 
 // Model is what a server serves.
@@ -36,7 +37,7 @@ type Model struct {
 	Fingerprint  string  // of everything that decides what the model says
 
 	longest int // bytes of the longest token
-	guard   *guard
+	guard   *tokenizer.Guard
 }
 
 // prepare computes what requests need again and again.
@@ -44,7 +45,7 @@ func (m *Model) prepare() {
 	for id := range m.Tokenizer.VocabSize() {
 		m.longest = max(m.longest, len(m.Tokenizer.TokenBytes(int32(id))))
 	}
-	m.guard = newGuard(m.Tokenizer)
+	m.guard = m.Tokenizer.NewGuard()
 	if m.Images != nil {
 		m.Images.fetcher = newFetcher(m.Images.Hosts)
 	}
@@ -90,25 +91,20 @@ func (m *Model) encode(s string, addSpecial bool) ([]int32, error) {
 	return m.Tokenizer.Encode(s, tokenizer.EncodeOptions{AddSpecial: addSpecial}), nil
 }
 
-// chat renders and encodes a conversation. One token stands for each image.
+// chat renders and encodes a conversation, in whose texts special tokens are plain. One token stands for each image.
 func (m *Model) chat(c *openai.Conversation) ([]int32, error) {
 	const field = "messages"
 	if m.Template == nil {
 		return nil, diag.Errorf(diag.Unsupported, "the model %s has no chat template; use /v1/completions", m.Name).For(field)
 	}
-	c, guarded := m.guard.marked(c)
-	prompt, err := m.Template.Render(c)
+	prompt, err := m.Template.Render(c, m.guard.Mark)
 	if err != nil {
 		return nil, rename(err, field)
 	}
 	if err := m.fits(prompt, field); err != nil {
 		return nil, err
 	}
-	o := tokenizer.EncodeOptions{AddSpecial: c.AddSpecial}
-	if !guarded {
-		return m.Tokenizer.Encode(prompt, o), nil
-	}
-	return append(m.Tokenizer.Encode("", o), m.guard.encode(m.Tokenizer, prompt)...), nil
+	return m.guard.Encode(prompt, tokenizer.EncodeOptions{AddSpecial: c.AddSpecial}), nil
 }
 
 // decoder decodes what follows the ids, or the ids too.

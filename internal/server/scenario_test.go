@@ -342,7 +342,7 @@ type slowTemplate struct {
 	ended       atomic.Bool
 }
 
-func (s *slowTemplate) Render(*openai.Conversation) (string, error) {
+func (s *slowTemplate) Render(*openai.Conversation, func(string) string) (string, error) {
 	close(s.begun)
 	<-s.goOn
 	s.ended.Store(true)

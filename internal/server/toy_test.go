@@ -52,8 +52,8 @@ func byteLetters() [256]rune {
 	return out
 }
 
-// toyTokenizer has a token for each byte, whose id is the byte.
-func toyTokenizer(t testing.TB) *tokenizer.Tokenizer {
+// toyTokenizer has a token for each byte, whose id is the byte, the toy's special tokens, and more of them.
+func toyTokenizer(t testing.TB, more ...string) *tokenizer.Tokenizer {
 	t.Helper()
 	vocab := map[string]int{}
 	for b, r := range byteLetters() {
@@ -63,9 +63,13 @@ func toyTokenizer(t testing.TB) *tokenizer.Tokenizer {
 	special := func(id int, s string) map[string]any {
 		return map[string]any{"id": id, "content": s, "special": true, "normalized": false, "lstrip": false, "rstrip": false, "single_word": false}
 	}
+	added := []any{special(toyStart, "<|im_start|>"), special(toyEnd, "<|im_end|>"), special(toyImage, "<|image|>")}
+	for i, s := range more {
+		added = append(added, special(toyVocab+i, s))
+	}
 	file, err := json.Marshal(map[string]any{
 		"version": "1.0", "truncation": nil, "padding": nil, "normalizer": nil, "post_processor": nil,
-		"added_tokens":  []any{special(toyStart, "<|im_start|>"), special(toyEnd, "<|im_end|>"), special(toyImage, "<|image|>")},
+		"added_tokens":  added,
 		"pre_tokenizer": level, "decoder": level,
 		"model": map[string]any{"type": "BPE", "vocab": vocab, "merges": []string{}},
 	})
@@ -82,7 +86,7 @@ func toyTokenizer(t testing.TB) *tokenizer.Tokenizer {
 // toyTemplate renders as ChatML.
 type toyTemplate struct{}
 
-func (toyTemplate) Render(c *openai.Conversation) (string, error) {
+func (toyTemplate) Render(c *openai.Conversation, mark func(string) string) (string, error) {
 	var messages []struct {
 		Role    string
 		Content json.RawMessage
@@ -96,10 +100,12 @@ func (toyTemplate) Render(c *openai.Conversation) (string, error) {
 		var parts []struct{ Type, Text string }
 		if json.Unmarshal(m.Content, &text) != nil && json.Unmarshal(m.Content, &parts) == nil {
 			for _, p := range parts {
-				if text += p.Text; p.Type == "image" {
+				if text += mark(p.Text); p.Type == "image" {
 					text += "<|image|>"
 				}
 			}
+		} else {
+			text = mark(text)
 		}
 		if text == "raise" {
 			return "", diag.Errorf(diag.Invalid, "the template does not like this message")

@@ -47,7 +47,7 @@ func (t *Tokenizer) AppendEncode(dst []int32, text string, o EncodeOptions) []in
 	if o.AddSpecial {
 		e.out = append(e.out, t.prefix...)
 	}
-	e.encode(validText(text), o.NoSpecialInText)
+	e.encode(validText(text), true, o.NoSpecialInText)
 	if o.AddSpecial {
 		e.out = append(e.out, t.suffix...)
 	}
@@ -57,8 +57,8 @@ func (t *Tokenizer) AppendEncode(dst []int32, text string, o EncodeOptions) []in
 }
 
 // encode takes the added tokens out of the text, normalizes what lies between, takes out those that are looked for in
-// normalized text, and cuts the rest into pieces for the model.
-func (e *encoder) encode(text string, plainSpecial bool) {
+// normalized text, and cuts the rest into pieces for the model. first says that nothing comes before the text.
+func (e *encoder) encode(text string, first, plainSpecial bool) {
 	t := e.t
 	found := func(a *addedToken) { e.out = append(e.out, a.ID) }
 	rest := func(from, to int) {
@@ -70,10 +70,10 @@ func (e *encoder) encode(text string, plainSpecial bool) {
 			return
 		}
 		if t.normalized == nil {
-			e.preTokenize(0, s, from == 0)
+			e.preTokenize(0, s, first && from == 0)
 			return
 		}
-		t.normalized.split(s, plainSpecial, func(a, b int) { e.preTokenize(0, s[a:b], from+a == 0) }, found)
+		t.normalized.split(s, plainSpecial, func(a, b int) { e.preTokenize(0, s[a:b], first && from+a == 0) }, found)
 	}
 	switch {
 	case text == "":

@@ -41,15 +41,15 @@ func NewTemplates(sources map[string]string, tokens SpecialTokens, now func() ti
 	return t, nil
 }
 
-// Render gives the prompt of a conversation.
-func (t *Templates) Render(c *Conversation) (string, error) {
+// Render gives the prompt of a conversation. text, unless it is nil, is applied to all texts of the client's (chat.Input).
+func (t *Templates) Render(c *Conversation, text func(string) string) (string, error) {
 	name, err := chat.Pick(t.sources, c.Tools != nil)
 	if err != nil {
 		return "", err
 	}
 	in := chat.Input{
 		AddGenerationPrompt: c.AddGeneration, ContinueFinalMessage: c.ContinueFinal,
-		BOS: t.tokens.BOS, EOS: t.tokens.EOS, Unk: t.tokens.Unk, Pad: t.tokens.Pad, Now: t.now(),
+		BOS: t.tokens.BOS, EOS: t.tokens.EOS, Unk: t.tokens.Unk, Pad: t.tokens.Pad, Now: t.now(), Text: text,
 	}
 	messages := c.Messages
 	if !strings.Contains(t.sources[name], "developer") {

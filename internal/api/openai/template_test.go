@@ -34,7 +34,7 @@ func TestTemplates(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got, err := templates.Render(&r.Conversation)
+			got, err := templates.Render(&r.Conversation, nil)
 			if err != nil || got != c.want {
 				t.Errorf("%q, %v, want %q", got, err, c.want)
 			}
@@ -55,11 +55,11 @@ func TestTemplateErrorsNameTheField(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = templates.Render(&r.Conversation)
+		_, err = templates.Render(&r.Conversation, nil)
 		checkFault(t, err, "", param)
 	}
 	r, _ := DecodeChat([]byte(`{"messages":[{"role":"user","content":"x"},{"role":"user","content":"x"}]}`), scope)
-	if _, err := templates.Render(&r.Conversation); err == nil || err.Error() != "two" {
+	if _, err := templates.Render(&r.Conversation, nil); err == nil || err.Error() != "two" {
 		t.Errorf("raise_exception: %v", err)
 	}
 }
@@ -77,7 +77,7 @@ func TestTemplateForTools(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, err := templates.Render(&r.Conversation); got != want || err != nil {
+		if got, err := templates.Render(&r.Conversation, nil); got != want || err != nil {
 			t.Errorf("%q, %v", got, err)
 		}
 	}
