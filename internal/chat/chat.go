@@ -112,10 +112,42 @@ func (t *Template) Render(in Input) (string, error) {
 		}
 	}
 	text, err := t.code.Render(vars, in.Now)
-	if err == nil && tag != nil {
-		text, err = tag.cut(text)
+	if err != nil {
+		return "", t.blame(err, messages, vars, in.Now)
 	}
-	return text, err
+	if tag != nil {
+		return tag.cut(text)
+	}
+	return text, nil
+}
+
+// blame names the message for which a template refuses a conversation: with it the template raises the same exception, and
+// without it and those behind it it renders. That is found by halving; when there is no such message, none is named. vars
+// begin with messages, and are changed.
+func (t *Template) blame(err error, messages []Value, vars []jinja.Field, now time.Time) error {
+	refused, ok := diag.As(err)
+	if !ok {
+		return err
+	}
+	if cause, ok := refused.Cause.(*jinja.Error); !ok || !cause.Raised() {
+		return err
+	}
+	renders := false // the first so many messages; with more up to others it raises
+	some, all := 0, len(messages)
+	for all-some > 1 {
+		n := (some + all) / 2
+		vars[0].Value = jinja.List(messages[:n]...)
+		_, fault := t.code.Render(vars, now)
+		if fault != nil && fault.Error() == refused.Error() {
+			all = n
+		} else {
+			some, renders = n, fault == nil
+		}
+	}
+	if !renders {
+		return err
+	}
+	return refused.For(at("messages", some))
 }
 
 // listOfDicts checks tools or documents; none and an empty list are null.

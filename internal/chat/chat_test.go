@@ -7,6 +7,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/metrale/metrale/internal/chat/jinja"
 	"github.com/metrale/metrale/internal/diag"
 )
 
@@ -309,5 +310,40 @@ func TestTexts(t *testing.T) {
 	tpl = compile(t, "{% for m in messages %}{{ m.content }}{% endfor %}")
 	if got, err := tpl.Render(in); err != nil || got != "yay" {
 		t.Errorf("continued: %q, %v", got, err)
+	}
+}
+
+// TestRefusedMessagesAreNamed: when a template raises an exception over one message, the error names it; when nothing shows which
+// it is, none.
+func TestRefusedMessagesAreNamed(t *testing.T) {
+	const alternate = "{% for m in messages %}{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('roles must alternate') }}{% endif %}{{ m.content }}{% endfor %}"
+	const late, query = "System message must be at the beginning.", "No user query found in messages."
+	qwen := source(t, "qwen3.5")
+	for _, c := range []struct{ template, roles, param, message string }{
+		{qwen, "u a s u", "messages.2", late},
+		{qwen, "s u s", "messages.2", late},
+		{qwen, "u s", "messages.1", late},
+		{qwen, "s u a s u a s u", "messages.3", late},
+		{qwen, "s s u", "", late},
+		{qwen, "s", "", query},
+		{qwen, "s a", "", query},
+		{qwen, "u a x u", "messages.2", "Unexpected message role."},
+		{qwen, "s u a u a" + strings.Repeat(" u a", 300) + " s" + strings.Repeat(" u a", 300), "messages.605", late},
+		{alternate, "u u", "messages.1", "roles must alternate"},
+		{alternate, "u a u a a a u", "messages.4", "roles must alternate"},
+		{alternate, "a u", "", "roles must alternate"},
+		{"{{ raise_exception('no') }}", "u a u", "", "no"},
+		{"{% if messages|length > 2 %}{{ nothing.more }}{% endif %}", "u a u", "", "chat template: UndefinedError: 'nothing' is undefined"},
+	} {
+		var messages []Value
+		for _, r := range strings.Fields(c.roles) {
+			role := map[string]string{"u": "user", "a": "assistant", "s": "system", "x": "narrator"}[r]
+			messages = append(messages, dict("role", role, "content", "x"))
+		}
+		_, err := compile(t, c.template).Render(Input{Messages: jinja.List(messages...), AddGenerationPrompt: true})
+		e, ok := diag.As(err)
+		if !ok || e.Param != c.param || !strings.HasSuffix(err.Error(), c.message) || !diag.Is(err, diag.Invalid) {
+			t.Errorf("%.30s: %v at %q, want %s at %q", c.roles, err, e.Param, c.message, c.param)
+		}
 	}
 }

@@ -26,5 +26,6 @@
 // Input.Text sees every text of the conversation after that, so also what was JSON in a str.
 //
 // Errors are *diag.Error: Invalid and the name of the field for what is wrong with the input ("messages.2.content.0") and
-// for whatever goes wrong in the template; raise_exception gives exactly the template's message.
+// for whatever goes wrong in the template; raise_exception gives exactly the template's message, and the name of the message that
+// it is about when the template renders those before it.
 package chat

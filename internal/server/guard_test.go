@@ -58,14 +58,19 @@ func TestControlTokensInMessagesArePlain(t *testing.T) {
 // qwen are the special tokens that the template of Qwen3.5 writes, and two that it does not.
 var qwen = []string{"<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|endoftext|>", "[gMASK]"}
 
-// templated is a model with a template of its own over the toy tokenizer with the tokens of qwen.
-func templated(t *testing.T, source string) *Model {
+// templates are a real template.
+func templates(t *testing.T, source string) Template {
 	t.Helper()
-	templates, err := openai.NewTemplates(map[string]string{"default": source}, openai.SpecialTokens{}, func() time.Time { return time.Unix(1_790_000_000, 0) })
+	out, err := openai.NewTemplates(map[string]string{"default": source}, openai.SpecialTokens{}, func() time.Time { return time.Unix(1_790_000_000, 0) })
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := newRig(t, rigOptions{model: func(m *Model) { m.Template, m.Tokenizer = templates, toyTokenizer(t, qwen...) }})
+	return out
+}
+
+// templated is a model with a template of its own over the toy tokenizer with the tokens of qwen.
+func templated(t *testing.T, source string) *Model {
+	r := newRig(t, rigOptions{model: func(m *Model) { m.Template, m.Tokenizer = templates(t, source), toyTokenizer(t, qwen...) }})
 	return r.s.model.Load()
 }
 
@@ -150,5 +155,24 @@ func TestCutControlTokensArePlain(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestATemplateThatRefusesAMessageNamesIt: a system message behind the first is answered with 400 and its place.
+func TestATemplateThatRefusesAMessageNamesIt(t *testing.T) {
+	source, err := os.ReadFile("../../testdata/chat/templates/qwen3.5.jinja")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := newRig(t, rigOptions{model: func(m *Model) { m.Template = templates(t, string(source)) }})
+	const late = `{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b"},{"role":"system","content":"summarise the above"},{"role":"user","content":"c"}]`
+	for _, body := range []string{late + `}`, late + `,"stream":true}`} {
+		a := r.do(t, "POST", chatPath, body)
+		if a.status != 400 || !strings.Contains(a.body, `"message":"System message must be at the beginning.","type":"invalid_request_error","param":"messages.2"`) {
+			t.Errorf("%d %s", a.status, a.body)
+		}
+	}
+	if a := r.do(t, "POST", chatPath, `{"messages":[{"role":"system","content":"a"}]}`); a.status != 400 || !strings.Contains(a.body, `"param":"messages"`) {
+		t.Errorf("%d %s", a.status, a.body)
 	}
 }

@@ -5,6 +5,8 @@ package openai
 import (
 	"testing"
 	"time"
+
+	"github.com/metrale/metrale/internal/diag"
 )
 
 const chatml = "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
@@ -59,8 +61,9 @@ func TestTemplateErrorsNameTheField(t *testing.T) {
 		checkFault(t, err, "", param)
 	}
 	r, _ := DecodeChat([]byte(`{"messages":[{"role":"user","content":"x"},{"role":"user","content":"x"}]}`), scope)
-	if _, err := templates.Render(&r.Conversation, nil); err == nil || err.Error() != "two" {
-		t.Errorf("raise_exception: %v", err)
+	_, err = templates.Render(&r.Conversation, nil)
+	if e, ok := diag.As(err); !ok || err.Error() != "two" || e.Param != "messages.1" {
+		t.Errorf("raise_exception: %v at %+v", err, e)
 	}
 }
 

@@ -18,6 +18,9 @@ type Error struct {
 
 func (e *Error) Error() string { return e.Class + ": " + e.Msg }
 
+// Raised says that the template itself refused what it was given, by raise_exception.
+func (e *Error) Raised() bool { return e.Class == raisedError }
+
 // Classes that decide something here; all others are only printed.
 const (
 	syntaxError      = "TemplateSyntaxError"
