@@ -9,7 +9,6 @@ import (
 	"runtime"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/metrale/metrale/internal/api/openai"
 	"github.com/metrale/metrale/internal/diag"
@@ -42,7 +41,7 @@ func TestRenamingAnErrorLeavesTheSharedOneAlone(t *testing.T) {
 
 // TestRefusedChoicesAreCounted: when the engine has no room for the last choices of a request, the first ones end as aborted.
 func TestRefusedChoicesAreCounted(t *testing.T) {
-	o := rigOptions{engine: engine.Options{MaxBatch: 1, MaxQueue: 2}, script: script.Options{Delay: time.Millisecond}}
+	o := rigOptions{engine: engine.Options{MaxBatch: 1, MaxQueue: 2}, script: script.Options{Delay: forever}}
 	for _, body := range []string{count + `900,"n":4}`, count + `900,"n":8,"stream":true}`} {
 		r := newRig(t, o) // the model believes that the engine takes more
 		if a := r.do(t, "POST", chatPath, body); a.status != 503 || !strings.Contains(a.body, `"code":"overloaded"`) {

@@ -242,20 +242,32 @@ func (r *rig) do(t testing.TB, method, path, body string, header ...string) repl
 	return reply{resp.StatusCode, resp.Header, string(data)}
 }
 
+// patience is how long tests wait for what takes milliseconds: a machine that starves must not fail them.
+const patience = 30 * time.Second
+
+// eventually waits until something is so.
+func eventually(t testing.TB, what string, is func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); !is(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not after %v: %s", patience, what)
+		}
+	}
+}
+
 // settled waits until nothing runs or waits, and checks that nothing is held.
 func (r *rig) settled(t testing.TB) {
 	t.Helper()
-	deadline := time.Now().Add(5 * time.Second)
-	for {
+	eventually(t, "nothing is held", func() bool {
 		st := r.engine.Stats()
-		if st.Running == 0 && st.Waiting == 0 && st.PagesUsed == 0 && st.SlotsUsed == 0 {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("after 5 s: %+v", st)
-		}
-		time.Sleep(time.Millisecond)
-	}
+		return st.Running == 0 && st.Waiting == 0 && st.PagesUsed == 0 && st.SlotsUsed == 0
+	})
+}
+
+// running waits until so many sequences run or wait.
+func (r *rig) running(t testing.TB, n int) {
+	t.Helper()
+	eventually(t, "sequences run", func() bool { st := r.engine.Stats(); return st.Running+st.Waiting >= n })
 }
 
 // say is a chat body that makes the model say a text.

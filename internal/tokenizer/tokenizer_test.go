@@ -119,7 +119,8 @@ func TestLongRuns(t *testing.T) {
 		for _, unit := range []string{"a", " ", "\n", "é", "\u0301", "中", "<", "'"} {
 			start := time.Now()
 			ids := tok.Encode(strings.Repeat(unit, 1<<20/len(unit)), EncodeOptions{})
-			if d := time.Since(start); d > 5*time.Second {
+			// Far more than it takes, for a machine that starves; far less than what is quadratic takes.
+			if d := time.Since(start); d > 30*time.Second {
 				t.Errorf("%s: 1 MB of %q took %v", name, unit, d)
 			}
 			if len(ids) == 0 {
