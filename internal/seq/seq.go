@@ -81,7 +81,6 @@ type Token struct {
 type Event struct {
 	Prompt    []Token // once, first, with Echo
 	Tokens    []Token // zero or more new tokens
-	Cached    int     // prompt tokens that were not computed again; in the first event
 	Finish    Finish
 	StopToken int32 // with Stopped by a token; -1 otherwise
 	Err       error // with Failed

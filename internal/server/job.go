@@ -67,9 +67,6 @@ func (x *exchange) newJob(m *Model, p *openai.Params, prompts int, echo bool) (*
 	if p.Seed != nil {
 		j.seed = uint64(*p.Seed)
 	}
-	if !m.PrefixCache {
-		j.usage.Cached = -1
-	}
 	x.job = j
 	return j, nil
 }
@@ -233,9 +230,6 @@ func (j *job) idle() error {
 func (j *job) event(c *choice, ev *seq.Event) (ended bool, err error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if ev.Cached > 0 && c.index%j.params.N == 0 {
-		j.usage.Cached += ev.Cached
-	}
 	if len(ev.Prompt) > 0 {
 		j.prompt(c, ev.Prompt)
 	}

@@ -33,7 +33,6 @@ type Model struct {
 	Vocab        int     // token ids are below it
 	PageSize     int     // tokens in a KV page
 	MaxSequences int     // that the engine holds, running and waiting
-	PrefixCache  bool    // the engine says how much of a prompt it had already
 	Fingerprint  string  // of everything that decides what the model says
 
 	longest int // bytes of the longest token

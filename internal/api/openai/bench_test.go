@@ -31,7 +31,7 @@ func BenchmarkPiece(b *testing.B) {
 	p := Params{Logprobs: -1, PromptLogprobs: -1}
 	r := NewChatRenderer(&Answer{ID: "chatcmpl-ABCDEFGHIJKLMNOPQRSTUVWXYZ", Created: 1_800_000_000, Model: "org/model", Fingerprint: "met-0123456789ab", Params: &p})
 	var buf []byte
-	usage := Usage{Cached: -1}
+	usage := Usage{}
 	b.ReportAllocs()
 	for b.Loop() {
 		buf = r.Piece(buf[:0], 0, text.Piece{Text: " word", Tokens: []text.Token{{Token: seq.Token{ID: 1}}}}, &usage)

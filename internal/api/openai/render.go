@@ -27,7 +27,6 @@ type Answer struct {
 // Usage counts tokens.
 type Usage struct {
 	Prompt, Completion int
-	Cached             int // prompt tokens that were not computed again; -1: nobody counts them
 }
 
 // Finish says how a choice ended.
@@ -111,10 +110,6 @@ func (u *Usage) append(dst []byte) []byte {
 	dst = strconv.AppendInt(append(dst, `{"prompt_tokens":`...), int64(u.Prompt), 10)
 	dst = strconv.AppendInt(append(dst, `,"completion_tokens":`...), int64(u.Completion), 10)
 	dst = strconv.AppendInt(append(dst, `,"total_tokens":`...), int64(u.Prompt+u.Completion), 10)
-	if u.Cached >= 0 {
-		dst = strconv.AppendInt(append(dst, `,"prompt_tokens_details":{"cached_tokens":`...), int64(u.Cached), 10)
-		dst = append(dst, '}')
-	}
 	return append(dst, '}')
 }
 
