@@ -52,14 +52,14 @@ func (f *finder) byColumns(p *packed, module string, s modelconf.Scheme) bool {
 	if s.Method == "gptq" {
 		c.less = 1
 	}
-	if k%8 != 0 || k*n == 0 {
-		f.fault(diag.Format, t.Name, "is %v, of %d inputs", t.Shape, k)
+	if k%8 != 0 || n%8 != 0 || k*n == 0 {
+		f.fault(diag.Format, t.Name, "is %v: %d inputs and %d outputs, both must be multiples of 8", t.Shape, k, n)
 		return false
 	}
 	p.Shape, p.shape = tensor.Shape{n, k}, [3]int64{1, n, k}
 	p.codes, p.columns, p.group = codesUint4, c, [2]int64{1, k}
 	if g := s.Weight.Group[1]; g > 0 {
-		p.group[1] = g
+		p.group[1] = min(g, k)
 	}
 	scales, ok := f.one(p, []string{module + ".scales"})
 	if !ok || !f.fits(p, scales, tensor.Shape{ceil(k, p.group[1]), n}, tensor.F16, tensor.BF16) {

@@ -108,7 +108,7 @@ func (f *finder) scales(p *packed, module string, s modelconf.Scheme) bool {
 	}
 	for i, n := range w.Group {
 		if n > 0 {
-			p.group[i] = n
+			p.group[i] = min(n, p.group[i]) // a larger one is all there is
 		}
 	}
 	if s.Method == "mxfp4" || w.Scale == tensor.E8M0 && scale.DType == tensor.U8 {
@@ -219,7 +219,7 @@ func (p *packed) shows() tensor.DType {
 		return tensor.E4M3_B128
 	case p.codes.bits == 8 && whole(32):
 		return tensor.E4M3_B32
-	case p.scale.DType == tensor.E4M3 && p.shape[2]%32 == 0:
+	case p.scale.DType == tensor.E4M3 && p.shape[2]%32 == 0 && whole(16):
 		return tensor.NVFP4
 	case p.scale.DType == tensor.E8M0 && whole(32):
 		return tensor.MXFP4

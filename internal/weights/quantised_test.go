@@ -37,12 +37,21 @@ var (
 	ctTensor  = ctConfig("float-quantized", `"num_bits": 8, "type": "float", "strategy": "tensor", "symmetric": true, "dynamic": false`)
 	ctChannel = ctConfig("float-quantized", `"num_bits": 8, "type": "float", "strategy": "channel", "symmetric": true, "dynamic": false`)
 	ctBlock   = ctConfig("float-quantized", `"num_bits": 8, "type": "float", "strategy": "block", "block_structure": [128, 128]`)
-	ctNVFP4   = ctConfig("nvfp4-pack-quantized", `"num_bits": 4, "type": "float", "strategy": "tensor_group", "group_size": 16, "scale_dtype": "torch.float8_e4m3fn"`)
-	ctMXFP4   = ctConfig("mxfp4-pack-quantized", `"num_bits": 4, "type": "float", "strategy": "group", "group_size": 32, "scale_dtype": "torch.uint8"`)
-	ctInt4    = func(group int) string {
-		return ctConfig("pack-quantized", fmt.Sprintf(`"num_bits": 4, "type": "int", "strategy": "group", "group_size": %d, "symmetric": true`, group))
-	}
+	ctNVFP4   = ctNVFP4By(16)
+	ctMXFP4   = ctMXFP4By(32)
 )
+
+func ctNVFP4By(group int64) string {
+	return ctConfig("nvfp4-pack-quantized", fmt.Sprintf(`"num_bits": 4, "type": "float", "strategy": "tensor_group", "group_size": %d, "scale_dtype": "torch.float8_e4m3fn"`, group))
+}
+
+func ctMXFP4By(group int64) string {
+	return ctConfig("mxfp4-pack-quantized", fmt.Sprintf(`"num_bits": 4, "type": "float", "strategy": "group", "group_size": %d, "scale_dtype": "torch.uint8"`, group))
+}
+
+func ctInt4(group int64) string {
+	return ctConfig("pack-quantized", fmt.Sprintf(`"num_bits": 4, "type": "int", "strategy": "group", "group_size": %d, "symmetric": true`, group))
+}
 
 func quant(t testing.TB, config string) *modelconf.Quant {
 	t.Helper()
@@ -219,6 +228,10 @@ func layers() map[string]layer {
 			r.scales("m.q.weight_global_scale", tensor.F32, 1), r.scales("m.q.input_global_scale", tensor.F32, 1)}, [2]int64{1, 16}, 2, true, tensor.Shape{7, 96}, tensor.NVFP4, true},
 		"ct nvfp4, odd": {ctNVFP4, "m.q.weight", []made{r.nibbles("m.q.weight_packed", tensor.U8, e2m1Value, 5, 24), r.scales("m.q.weight_scale", tensor.E4M3, 5, 3),
 			r.scales("m.q.weight_global_scale", tensor.F32, 1)}, [2]int64{1, 16}, 2, true, tensor.Shape{5, 48}, tensor.F32, false},
+		"ct nvfp4, by 8": {ctNVFP4By(8), "m.q.weight", []made{r.nibbles("m.q.weight_packed", tensor.U8, e2m1Value, 5, 32), r.scales("m.q.weight_scale", tensor.E4M3, 5, 8),
+			r.scales("m.q.weight_global_scale", tensor.F32, 1)}, [2]int64{1, 8}, 2, true, tensor.Shape{5, 64}, tensor.F32, false},
+		"ct nvfp4, by 24": {ctNVFP4By(24), "m.q.weight", []made{r.nibbles("m.q.weight_packed", tensor.U8, e2m1Value, 5, 48), r.scales("m.q.weight_scale", tensor.E4M3, 5, 4),
+			r.scales("m.q.weight_global_scale", tensor.F32, 1)}, [2]int64{1, 24}, 2, true, tensor.Shape{5, 96}, tensor.F32, false},
 		"ct mxfp4":        {ctMXFP4, "m.q.weight", []made{r.nibbles("m.q.weight_packed", tensor.U8, e2m1Value, 7, 48), r.scales("m.q.weight_scale", tensor.U8, 7, 3)}, [2]int64{1, 32}, 0, false, tensor.Shape{7, 96}, tensor.MXFP4, false},
 		"gpt_oss mxfp4":   {gptOSS, "m.mlp.experts.up_blocks", []made{r.nibbles("m.mlp.experts.up_blocks", tensor.U8, e2m1Value, 3, 6, 2, 16), r.scales("m.mlp.experts.up_scales", tensor.U8, 3, 6, 2)}, [2]int64{1, 32}, 0, false, tensor.Shape{3, 6, 64}, tensor.MXFP4, false},
 		"deepseek mxfp4":  {fp8FP4, "m.ffn.experts.0.w1.weight", []made{r.nibbles("m.ffn.experts.0.w1.weight", tensor.I8, e2m1Value, 6, 32), r.scales("m.ffn.experts.0.w1.scale", tensor.E8M0, 6, 2)}, [2]int64{1, 32}, 0, false, tensor.Shape{6, 64}, tensor.MXFP4, false},
@@ -323,42 +336,45 @@ func floatsOf(t testing.TB, x tensor.Info, raw []byte) []float32 {
 // TestQuantisedWeightsAreWhatTheirTensorsSay: blocks times the scales of rows, and the float32 form, are values times scales.
 func TestQuantisedWeightsAreWhatTheirTensorsSay(t *testing.T) {
 	for name, l := range layers() {
-		t.Run(name, func(t *testing.T) {
-			s, err := Quantised(l.store(t), quant(t, l.config))
-			if err != nil {
-				t.Fatal(err)
+		t.Run(name, l.check)
+	}
+}
+
+// check holds what is shown of a layer against its twin.
+func (l *layer) check(t *testing.T) {
+	s, err := Quantised(l.store(t), quant(t, l.config))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := s.Names(); !slices.Equal(got, []string{l.name}) {
+		t.Errorf("it shows %v", got)
+	}
+	want := l.twin()
+	k := l.shape[len(l.shape)-1]
+	scale := slices.Repeat([]float32{1}, len(want)/int(k))
+	if _, ok := s.Lookup(l.name + ScaleOf); ok != l.rows {
+		t.Fatalf("scales of rows: %v", ok)
+	}
+	for _, piece := range []int64{1 << 20, 1000, 37} {
+		if l.rows {
+			x, raw := readAll(t, s, l.name+ScaleOf, piece)
+			if scale = floatsOf(t, x, raw); !x.Shape.Equal(l.shape[:len(l.shape)-1]) {
+				t.Fatalf("scales are %v", x)
 			}
-			if got := s.Names(); !slices.Equal(got, []string{l.name}) {
-				t.Errorf("it shows %v", got)
-			}
-			want := l.twin()
-			k := l.shape[len(l.shape)-1]
-			scale := slices.Repeat([]float32{1}, len(want)/int(k))
-			if _, ok := s.Lookup(l.name + ScaleOf); ok != l.rows {
-				t.Fatalf("scales of rows: %v", ok)
-			}
-			for _, piece := range []int64{1 << 20, 1000, 37} {
-				if l.rows {
-					x, raw := readAll(t, s, l.name+ScaleOf, piece)
-					if scale = floatsOf(t, x, raw); !x.Shape.Equal(l.shape[:len(l.shape)-1]) {
-						t.Fatalf("scales are %v", x)
-					}
+		}
+		x, raw := readAll(t, s, l.name, piece)
+		if x.DType != l.shown || !x.Shape.Equal(l.shape) {
+			t.Fatalf("it is %v %v, want %v %v", x.DType, x.Shape, l.shown, l.shape)
+		}
+		f, plain := readAll(t, s, l.name+FloatOf, piece)
+		floats := floatsOf(t, f, plain)
+		for i, v := range floatsOf(t, x, raw) {
+			for what, got := range map[string]float64{"blocks": float64(v) * float64(scale[i/int(k)]), "float32": float64(floats[i])} {
+				if math.Abs(got-want[i]) > 3e-7*math.Abs(want[i]) {
+					t.Fatalf("%s: element %d is %g, want %g", what, i, got, want[i])
 				}
-				x, raw := readAll(t, s, l.name, piece)
-				if x.DType != l.shown || !x.Shape.Equal(l.shape) {
-					t.Fatalf("it is %v %v, want %v %v", x.DType, x.Shape, l.shown, l.shape)
-				}
-				f, plain := readAll(t, s, l.name+FloatOf, piece)
-				floats := floatsOf(t, f, plain)
-				for i, v := range floatsOf(t, x, raw) {
-					for what, got := range map[string]float64{"blocks": float64(v) * float64(scale[i/int(k)]), "float32": float64(floats[i])} {
-						if math.Abs(got-want[i]) > 3e-7*math.Abs(want[i]) {
-							t.Fatalf("%s: element %d is %g, want %g", what, i, got, want[i])
-						}
-					}
-				}
 			}
-		})
+		}
 	}
 }
 
@@ -459,6 +475,7 @@ func TestContradictionsAreRefusedByName(t *testing.T) {
 		"packed and not":     {ctNVFP4, all["ct nvfp4"].tensors, []safetensors.NamedTensor{r.nibbles("m.q.weight", tensor.U8, e2m1Value, 7, 48).NamedTensor}, "is there beside other values"},
 		"zero points":        {gptq.config, all["gptq"].tensors, nil, "m.q.qzeros: a zero point is"},
 		"no zero points":     {all["awq"].config, all["awq"].tensors, []safetensors.NamedTensor{without("m.q.qzeros")}, "m.q.qzeros is missing"},
+		"outputs":            {all["gptq"].config, []made{r.of("m.q.qweight", tensor.I32, 8, 12), r.scales("m.q.scales", tensor.F16, 2, 12), r.of("m.q.qzeros", tensor.I32, 2, 1)}, nil, "m.q.qweight is [8 12]: 64 inputs and 12 outputs, both must be multiples of 8"},
 		"permuted":           {all["gptq"].config, all["gptq"].tensors, []safetensors.NamedTensor{edit(all["gptq"].tensors[3], 4*33, 2)}, "m.q.g_idx puts input 33 into another group"},
 		"shape of scales":    {all["awq"].config, all["awq"].tensors, []safetensors.NamedTensor{r.scales("m.q.scales", tensor.F16, 2, 25).NamedTensor}, "m.q.scales is [2 25]"},
 		"int8":               {ctConfig("int-quantized", `"num_bits": 8, "type": "int", "strategy": "channel"`), []made{r.of("m.q.weight", tensor.I8, 8, 64), r.scales("m.q.weight_scale", tensor.BF16, 8, 1)}, nil, "m.q.weight is quantised by compressed-tensors (int8"},
