@@ -238,6 +238,7 @@ func TestQuantisationIsRefusedByName(t *testing.T) {
 		{group(`{"num_bits":4,"type":"float","strategy":"tensor_group","group_size":16}`), "", "the format pack-quantized contradicts weights of e2m1[1x16]·e4m3·f32"},
 		{group(`{"num_bits":4,"type":"int","strategy":"group","group_size":32,"actorder":"group"}`), "", "weights.actorder: group is not supported"},
 		{group(`{"num_bits":4,"type":"int","strategy":"group","group_size":32,"dynamic":"local"}`), "", "weights.dynamic is local"},
+		{strings.Replace(group(`{"num_bits":4,"type":"float","strategy":"tensor_group","group_size":-1}`), "pack", "nvfp4-pack", 1), "", "weights: the strategy tensor_group needs a group_size of at least 1"},
 		{group(`null`), "", "quantization_config.config_groups.g quantises no weights"},
 		{`{"quant_method":"compressed-tensors","format":"pack-quantized","quantization_status":"initialized"}`, "", "quantization_status: initialized is not supported"},
 		{`{"quant_method":"compressed-tensors","format":"pack-quantized"}`, "", "config_groups is missing or empty"},

@@ -113,6 +113,9 @@ func quantArgs(group *fields, key string) Values {
 		v.Group = groupOf(f, size)
 	case "tensor_group":
 		v.Group, v.Global, v.Scale = groupOf(f, size), true, tensor.E4M3
+		if size == -1 {
+			f.fail(f.n.Errorf("%s: the strategy tensor_group needs a group_size of at least 1", f.n.Path()))
+		}
 	case "block":
 		v.Group = blockOf(f)
 	}
