@@ -5,6 +5,7 @@ package modelconf
 import (
 	"fmt"
 	"math"
+	"slices"
 	"sort"
 	"strconv"
 	"strings"
@@ -73,13 +74,31 @@ func (m *Metadata) Ints(key string) ([]int64, bool) {
 		return widen(v), true
 	case []int64:
 		return v, true
+	case []uint16:
+		return widen(v), true
+	case []int16:
+		return widen(v), true
 	case []uint8:
+		return widen(v), true
+	case []int8:
 		return widen(v), true
 	}
 	return nil, false
 }
 
-func widen[T uint8 | uint32 | int32 | uint64](in []T) []int64 {
+// Uniform is the value of an integer, or of all elements of a list of them: some converters write one for each layer.
+func (m *Metadata) Uniform(key string) (int64, bool) {
+	list, ok := m.Ints(key)
+	if !ok {
+		return m.Int(key)
+	}
+	if len(list) == 0 || slices.ContainsFunc(list, func(v int64) bool { return v != list[0] }) {
+		return 0, false
+	}
+	return list[0], true
+}
+
+func widen[T uint8 | int8 | uint16 | int16 | uint32 | int32 | uint64](in []T) []int64 {
 	out := make([]int64, len(in))
 	for i, v := range in {
 		out[i] = int64(v)
@@ -231,15 +250,11 @@ func (s *synth) intOr(suffix string, def int64) (v int64, ok bool) {
 	if !there {
 		return def, false
 	}
-	if list, isList := s.m.Ints(key); isList && len(list) > 0 {
-		for _, x := range list {
-			if x != list[0] {
-				s.fail(diag.Unsupported, key, "%s differs between layers", key)
-			}
-		}
-		return list[0], true
-	}
-	if v, ok = asInt(raw); !ok || v < 0 {
+	v, ok = s.m.Uniform(key)
+	switch list, _ := s.m.Ints(key); {
+	case !ok && len(list) > 0:
+		s.fail(diag.Unsupported, key, "%s differs between layers", key)
+	case !ok || v < 0:
 		s.fail(diag.Format, key, "%s is %v; it must be an integer of at least 0", key, raw)
 	}
 	return v, true

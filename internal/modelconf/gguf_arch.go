@@ -21,7 +21,7 @@ func (s *synth) llama() {
 
 // fullWindow refuses a sliding window that is shorter than the context.
 func (s *synth) fullWindow() {
-	context, _ := s.m.Int(s.arch + ".context_length")
+	context, _ := s.m.Uniform(s.arch + ".context_length")
 	if w, ok := s.intOr("attention.sliding_window", 0); ok && w != 0 && w < context {
 		s.fail(diag.Unsupported, s.arch+".attention.sliding_window", "a sliding window (%d) is not supported for %s", w, s.arch)
 	}
@@ -173,7 +173,7 @@ func (s *synth) yarn(add func(string, any, string), factor float64) {
 	}
 	if v, ok := s.float("attention.temperature_scale"); ok {
 		add("llama_4_scaling_beta", v, "attention.temperature_scale")
-		original, _ := s.m.Int(s.arch + ".rope.scaling.original_context_length")
+		original, _ := s.m.Uniform(s.arch + ".rope.scaling.original_context_length")
 		s.only("attention.temperature_length", original)
 	}
 }

@@ -5,6 +5,7 @@ package modelconf
 import (
 	"maps"
 	"math"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -45,6 +46,9 @@ func TestFromGGUFRefuses(t *testing.T) {
 		"wrong type":        {"llama", map[string]any{"llama.block_count": "four"}, diag.Format, "llama.block_count is four; it must be an integer"},
 		"epsilon a string":  {"llama", map[string]any{"llama.attention.layer_norm_rms_epsilon": "x"}, diag.Format, "it must be a number"},
 		"layers differ":     {"llama", map[string]any{"llama.attention.head_count_kv": []int32{2, 4}}, diag.Unsupported, "llama.attention.head_count_kv differs between layers"},
+		"a negative list":   {"llama", map[string]any{"llama.attention.head_count_kv": []int32{-2, -2}}, diag.Format, "llama.attention.head_count_kv is [-2 -2]; it must be an integer of at least 0"},
+		"an empty list":     {"llama", map[string]any{"llama.attention.head_count_kv": []int32{}}, diag.Format, "llama.attention.head_count_kv is []; it must be an integer"},
+		"window of a list":  {"llama", map[string]any{"llama.attention.sliding_window": uint32(128), "llama.context_length": []uint32{512, 512}}, diag.Unsupported, "a sliding window (128) is not supported"},
 		"vocabulary":        {"llama", map[string]any{"llama.vocab_size": uint32(41)}, diag.Format, "llama.vocab_size 41 contradicts the 40 rows"},
 		"tokens":            {"llama", map[string]any{"tokenizer.ggml.tokens": make([]string, 41)}, diag.Format, "41 tokens do not fit the 40 rows"},
 		"embedding":         {"llama", map[string]any{"llama.embedding_length": uint32(32)}, diag.Format, "token_embd.weight has the shape [40 64]; [vocabulary, 32] is expected"},
@@ -64,6 +68,49 @@ func TestFromGGUFRefuses(t *testing.T) {
 		_, err := FromGGUF(metadata(c.arch, c.changes))
 		if !diag.Is(err, c.code) || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: got %v (%s), want %s", name, err, diag.CodeOf(err), c.want)
+		}
+	}
+}
+
+// listed is the metadata with each integer of its architecture as a list of equal ones, of the type that list makes.
+func listed(m *Metadata, list func(v int64) any) *Metadata {
+	out := *m
+	out.Values = maps.Clone(m.Values)
+	for key := range m.Values {
+		if v, ok := m.Int(key); ok && strings.HasPrefix(key, m.Arch()+".") {
+			out.Values[key] = list(v)
+		}
+	}
+	return &out
+}
+
+// TestAListOfEqualIntegersIsOne: every key that is an integer may be a list of it, of any width.
+func TestAListOfEqualIntegersIsOne(t *testing.T) {
+	yarn := map[string]any{"mistral3.rope.scaling.type": "yarn", "mistral3.rope.scaling.factor": float32(4), "mistral3.rope.scaling.original_context_length": uint32(64),
+		"mistral3.attention.temperature_scale": float32(0.1), "mistral3.attention.temperature_length": uint32(64)}
+	experts := map[string]any{"qwen3moe.expert_count": uint32(8), "qwen3moe.expert_used_count": uint32(2), "qwen3moe.expert_feed_forward_length": uint32(32)}
+	hybrid := map[string]any{"qwen35.ssm.conv_kernel": uint32(4), "qwen35.ssm.state_size": uint32(16), "qwen35.ssm.group_count": uint32(2),
+		"qwen35.ssm.time_step_rank": uint32(4), "qwen35.ssm.inner_size": uint32(32), "qwen35.nextn_predict_layers": uint32(1), "qwen35.full_attention_interval": uint32(2)}
+	for arch, changes := range map[string]map[string]any{"llama": {"llama.attention.sliding_window": uint32(512)}, "mistral3": yarn, "qwen3moe": experts, "qwen35": hybrid} {
+		m := metadata(arch, changes)
+		want, err := FromGGUF(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, list := range map[string]func(v int64) any{
+			"u16": func(v int64) any { return []uint16{uint16(v), uint16(v)} }, "i16": func(v int64) any { return []int16{int16(v)} },
+			"u32": func(v int64) any { return []uint32{uint32(v), uint32(v)} }, "i32": func(v int64) any { return []int32{int32(v), int32(v)} },
+			"u64": func(v int64) any { return []uint64{uint64(v)} }, "i64": func(v int64) any { return []int64{v, v, v} },
+		} {
+			if got, err := FromGGUF(listed(m, list)); err != nil || !reflect.DeepEqual(got.Tree, want.Tree) {
+				t.Errorf("%s in lists of %s: %v", arch, name, err)
+			}
+		}
+	}
+	m := &Metadata{Values: map[string]any{"u8": []uint8{7}, "i8": []int8{-7, -7}, "mixed": []int32{1, 2}, "none": []int32{}, "text": []string{"1"}}}
+	for key, want := range map[string]int64{"u8": 7, "i8": -7, "mixed": 0, "none": 0, "text": 0, "absent": 0} {
+		if v, ok := m.Uniform(key); v != want || ok != (want != 0) {
+			t.Errorf("%s is %d, %v", key, v, ok)
 		}
 	}
 }

@@ -261,6 +261,35 @@ func TestViewsRefuse(t *testing.T) {
 	}
 }
 
+// TestListsOfEqualNumbersGiveTheSameViews: a number for each layer is the number, so k is turned by its own heads.
+func TestListsOfEqualNumbersGiveTheSameViews(t *testing.T) {
+	for arch, ts := range map[string][]Tensor{
+		"llama":  {{Name: "blk.0.attn_q.weight", DType: tensor.F32, Shape: tensor.Shape{32, 4}}, {Name: "blk.0.attn_k.weight", DType: tensor.F32, Shape: tensor.Shape{16, 4}}},
+		"qwen35": {{Name: "blk.0.attn_qkv.weight", DType: tensor.F32, Shape: tensor.Shape{64, 4}}, {Name: "blk.1.nextn.eh_proj.weight", DType: tensor.F32, Shape: tensor.Shape{4, 8}}},
+	} {
+		m := &modelconf.Metadata{File: "m.gguf", Values: map[string]any{"general.architecture": arch}}
+		numbers := map[string]uint32{"block_count": 2, "nextn_predict_layers": 1, "attention.head_count": 4, "attention.head_count_kv": 2,
+			"ssm.group_count": 2, "ssm.time_step_rank": 4, "ssm.state_size": 8, "ssm.inner_size": 32}
+		for key, n := range numbers {
+			m.Values[arch+"."+key] = n
+		}
+		want, err := Views(ts, m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for key, n := range numbers {
+			m.Values[arch+"."+key] = []uint32{n, n}
+			if got, err := Views(ts, m); err != nil || !reflect.DeepEqual(got, want) {
+				t.Errorf("%s, %s a list: %v\n got %+v\nwant %+v", arch, key, err, got, want)
+			}
+			m.Values[arch+"."+key] = n
+		}
+		if k := want[0].Rows; arch == "llama" && (k == nil || *k != Swap{0, 2, 4, 1}) {
+			t.Errorf("rows of k are %+v", k)
+		}
+	}
+}
+
 // FuzzRead: whatever the bytes, no panic; what is accepted lies inside the file, and its views do too.
 func FuzzRead(f *testing.F) {
 	f.Add(head(1, 1).put("general.architecture", vString, "llama").put("token_embd.weight", 2, uint64(32), uint64(2), 2, uint64(0)).data(36))

@@ -151,7 +151,7 @@ func newViewer(m *modelconf.Metadata) (*viewer, error) {
 			At(diag.Pos{File: m.File}).For("general.architecture")
 	}
 	v := &viewer{m: m, special: special, hybrid: arch == "qwen35" || arch == "qwen35moe"}
-	number := func(key string) int64 { n, _ := m.Int(arch + "." + key); return n }
+	number := func(key string) int64 { n, _ := m.Uniform(arch + "." + key); return n }
 	v.layers = number("block_count") - number("nextn_predict_layers")
 	v.heads, v.kvHeads = number("attention.head_count"), number("attention.head_count_kv")
 	if v.kvHeads == 0 {
