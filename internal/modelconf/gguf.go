@@ -39,10 +39,8 @@ func (m *Metadata) Strings(key string) ([]string, bool) {
 func (m *Metadata) Bool(key string) (v, ok bool) { v, ok = m.Values[key].(bool); return v, ok }
 
 // Int is the value of an integer of any width.
-func (m *Metadata) Int(key string) (int64, bool) { return asInt(m.Values[key]) }
-
-func asInt(v any) (int64, bool) {
-	switch v := v.(type) {
+func (m *Metadata) Int(key string) (int64, bool) {
+	switch v := m.Values[key].(type) {
 	case uint8:
 		return int64(v), true
 	case int8:
@@ -270,18 +268,25 @@ func (s *synth) need(suffix string) int64 {
 	return v
 }
 
-// float is a number of the architecture.
-func (s *synth) float(suffix string) (float64, bool) {
+// value is what get gives of a key of the architecture; a value that it does not take is refused. ok is false if it is absent.
+func value[T any](s *synth, suffix, kind string, get func(key string) (T, bool)) (v T, ok bool) {
 	key := s.key(suffix)
 	raw, there := s.m.Values[key]
 	if !there {
-		return 0, false
+		return v, false
 	}
-	v, ok := s.m.Float(key)
-	if !ok {
-		s.fail(diag.Format, key, "%s is %v; it must be a number", key, raw)
+	if v, ok = get(key); !ok {
+		s.fail(diag.Format, key, "%s is %v; it must be %s", key, raw, kind)
 	}
 	return v, true
+}
+
+func (s *synth) float(suffix string) (float64, bool) {
+	return value(s, suffix, "a number", s.m.Float)
+}
+
+func (s *synth) bool(suffix string) (v, ok bool) {
+	return value(s, suffix, "true or false", s.m.Bool)
 }
 
 // copyInt puts a needed integer under name.
@@ -331,7 +336,7 @@ func (s *synth) common() {
 	}
 	s.put("hidden_act", "silu", "general.architecture")
 	s.vocabulary(hidden)
-	if causal, ok := s.m.Bool(s.key("attention.causal")); ok && !causal {
+	if causal, ok := s.bool("attention.causal"); ok && !causal {
 		s.fail(diag.Unsupported, s.arch+".attention.causal", "attention that is not causal is not supported")
 	}
 }

@@ -53,7 +53,7 @@ func (s *synth) experts() {
 	if scale, ok := s.float("expert_weights_scale"); ok && scale != 1 && scale != 0 {
 		s.fail(diag.Unsupported, s.arch+".expert_weights_scale", "expert_weights_scale %v is not supported", scale)
 	}
-	if norm, ok := s.m.Bool(s.key("expert_weights_norm")); ok && !norm {
+	if norm, ok := s.bool("expert_weights_norm"); ok && !norm {
 		s.fail(diag.Unsupported, s.arch+".expert_weights_norm", "expert weights that are not renormalised are not supported")
 	}
 }
@@ -124,7 +124,7 @@ func (s *synth) rope() {
 	case rot < dim:
 		s.fail(diag.Unsupported, s.arch+".rope.dimension_count", "partial rotation (%d of %d) is not supported for %s", rot, dim, s.arch)
 	}
-	if sections, ok := s.m.Ints(s.key("rope.dimension_sections")); ok {
+	if sections, ok := value(s, "rope.dimension_sections", "a list of integers", s.m.Ints); ok {
 		list := &Node{kind: Array, pos: s.at(s.arch + ".rope.dimension_sections")}
 		for _, v := range sections[:min(3, len(sections))] {
 			list.push(s.scalar(v, s.arch+".rope.dimension_sections"))
@@ -133,7 +133,7 @@ func (s *synth) rope() {
 		add("mrope_interleaved", true, "rope.dimension_sections")
 	}
 	s.used[s.arch+".rope.scaling.finetuned"] = true // says how the context was reached, not how to compute
-	kind, _ := s.m.Str(s.key("rope.scaling.type"))
+	kind, _ := value(s, "rope.scaling.type", "a string", s.m.Str)
 	factor, hasFactor := s.float("rope.scaling.factor")
 	switch {
 	case s.m.RopeFreqs != nil:
