@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"unicode/utf8"
 
 	"golang.org/x/text/unicode/norm"
@@ -175,10 +176,12 @@ func (l *loader) preTokenizers(r raw, path string) (list []preTokenizer, byteLev
 			if err != nil {
 				return nil, false, err
 			}
-			if byteLevel && len(more) > 0 { // what follows sees the byte-level alphabet
-				if bytes {
-					return nil, false, l.unsupported(r.pos, "%s: a second ByteLevel is not supported", item(path, i))
-				}
+			switch { // what follows ByteLevel sees its alphabet
+			case byteLevel && bytes:
+				return nil, false, l.unsupported(r.pos, "%s: a second ByteLevel is not supported", item(path, i))
+			case byteLevel && slices.ContainsFunc(more, writes):
+				return nil, false, l.unsupported(r.pos, "%s: Metaspace after ByteLevel is not supported", item(path, i))
+			case byteLevel && len(more) > 0:
 				list = append(list, byteCharMap{})
 				list = append(append(list, more...), byteCharUnmap{})
 				continue
@@ -194,6 +197,9 @@ func (l *loader) preTokenizers(r raw, path string) (list []preTokenizer, byteLev
 	}
 	return one, kind == "ByteLevel", nil
 }
+
+// writes says whether a pre-tokenizer may put in what the byte-level alphabet does not have; the others only cut or drop.
+func writes(p preTokenizer) bool { _, ok := p.(metaspace); return ok }
 
 func (l *loader) preTokenizer(r raw, path, kind string) ([]preTokenizer, error) {
 	switch kind {

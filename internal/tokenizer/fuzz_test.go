@@ -19,6 +19,10 @@ func FuzzFromJSON(f *testing.F) {
 		[]byte(`{"added_tokens_decoder": {"9": {"content": "y"}}}`))
 	f.Add(small{}.file("pre_tokenizer", `{"type": "Sequence", "pretokenizers": [{"type": "ByteLevel"}, {"type": "Digits"}, {"type": "Punctuation"}]}`,
 		"post_processor", `{"type": "RobertaProcessing", "sep": ["a", 0], "cls": ["b", 1]}`), []byte(nil))
+	for _, list := range []string{`{"type": "ByteLevel"}, {"type": "Metaspace", "replacement": "▁"}`, `{"type": "ByteLevel"}, {"type": "ByteLevel", "use_regex": false}`,
+		`{"type": "Metaspace", "replacement": "▁"}, {"type": "ByteLevel", "add_prefix_space": true}, {"type": "Whitespace"}`} {
+		f.Add(small{}.file("pre_tokenizer", `{"type": "Sequence", "pretokenizers": [`+list+`]}`), []byte(nil))
+	}
 	f.Fuzz(func(t *testing.T, file, config []byte) {
 		tok, err := FromJSON(file, config)
 		if err != nil {

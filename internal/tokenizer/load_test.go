@@ -98,6 +98,10 @@ func TestRefusals(t *testing.T) {
 		{"pre_tokenizer", split(`a{2}{3}`), diag.Unsupported, `quantifier after a quantifier`},
 		{"pre_tokenizer", `{"type": "Split", "pattern": {"String": "a"}, "behavior": "isolated"}`, diag.Unsupported, `pre_tokenizer.behavior: "isolated" is not supported`},
 		{"pre_tokenizer", `{"type": "Sequence", "pretokenizers": [{"type": "ByteLevel"}, {"type": "ByteLevel"}]}`, diag.Unsupported, `pre_tokenizer[1]: a second ByteLevel is not supported`},
+		{"pre_tokenizer", `{"type": "Sequence", "pretokenizers": [{"type": "ByteLevel"}, {"type": "ByteLevel", "use_regex": false}]}`, diag.Unsupported, `pre_tokenizer[1]: a second ByteLevel is not supported`},
+		{"pre_tokenizer", `{"type": "Sequence", "pretokenizers": [{"type": "ByteLevel"}, {"type": "Metaspace", "replacement": "▁"}]}`, diag.Unsupported, `pre_tokenizer[1]: Metaspace after ByteLevel is not supported`},
+		{"pre_tokenizer", `{"type": "Sequence", "pretokenizers": [{"type": "Sequence", "pretokenizers": [{"type": "ByteLevel"}]}, {"type": "Digits"}, {"type": "Sequence", "pretokenizers": [{"type": "Digits"}, {"type": "Metaspace", "replacement": "a"}]}]}`,
+			diag.Unsupported, `pre_tokenizer[2]: Metaspace after ByteLevel is not supported`},
 		{"post_processor", `{"type": "TemplateProcessing", "single": [], "pair": [], "special_tokens": {}}`, diag.Unsupported, `single has the text 0 times`},
 		{"post_processor", `{"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "x", "type_id": 0}}], "pair": [], "special_tokens": {}}`, diag.Format, `"x" is not among special_tokens`},
 		{"post_processor", `{"type": "Else"}`, diag.Unsupported, `post_processor: "Else" is not supported`},
@@ -108,6 +112,47 @@ func TestRefusals(t *testing.T) {
 		e, ok := diag.As(err)
 		if !ok || e.Code != c.code || !strings.Contains(e.Error(), c.want) || !strings.HasPrefix(e.Error(), "tokenizer.json:") {
 			t.Errorf("%s %s\n got %v\nwant %s: … %s", c.part, c.value, err, c.code, c.want)
+		}
+	}
+}
+
+// Whatever stands after ByteLevel cuts its alphabet: each byte comes back, or is dropped.
+func TestAfterByteLevel(t *testing.T) {
+	vocab := map[string]int{}
+	for b, c := range byteChars {
+		vocab[string(c)] = b
+	}
+	model, err := json.Marshal(map[string]any{"type": "BPE", "vocab": vocab, "merges": []string{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := "ab  a'S 12\n\nxé▁日本\u00a0\u00ad\U0001F600"
+	for b := range rune(0x180) {
+		text += string(b)
+	}
+	for after, whole := range map[string]bool{
+		`{"type": "Split", "pattern": {"Regex": "Ġ|a+"}, "behavior": "Isolated", "invert": false}`:                 true,
+		`{"type": "Split", "pattern": {"String": "Ġ"}, "behavior": "MergedWithNext", "invert": false}`:             true,
+		`{"type": "Split", "pattern": {"Regex": "\\s+|\\p{L}"}, "behavior": "Removed", "invert": true}`:            false,
+		`{"type": "Digits", "individual_digits": true}`:                                                            true,
+		`{"type": "Punctuation", "behavior": "Contiguous"}`:                                                        true,
+		`{"type": "WhitespaceSplit"}`:                                                                              true,
+		`{"type": "Whitespace"}`:                                                                                   true,
+		`{"type": "CharDelimiterSplit", "delimiter": "a"}`:                                                         false,
+		`{"type": "Sequence", "pretokenizers": [{"type": "Digits"}, {"type": "Punctuation"}, {"type": "Digits"}]}`: true,
+	} {
+		tok, err := FromJSON(small{}.file("model", string(model), "decoder", `{"type": "ByteLevel"}`,
+			"pre_tokenizer", `{"type": "Sequence", "pretokenizers": [{"type": "Metaspace", "replacement": "▁", "prepend_scheme": "never"}, {"type": "ByteLevel"}, `+after+`]}`), nil)
+		if err != nil {
+			t.Errorf("%s: %v", after, err)
+			continue
+		}
+		var got []byte
+		for _, id := range tok.Encode(text, EncodeOptions{}) {
+			got = append(got, byte(id))
+		}
+		if want := strings.ReplaceAll(text, " ", "▁"); string(got) != want && (whole || len(got) == 0 || len(got) >= len(want)) {
+			t.Errorf("%s:\n got %q\nwant %q", after, got, want)
 		}
 	}
 }
