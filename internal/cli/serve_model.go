@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"runtime/debug"
@@ -135,7 +136,7 @@ func (s *serving) place(ctx context.Context, src *source, dev gpu.Device, bars *
 		return nil, err
 	}
 	return &server.Model{
-		Name: s.name(), Created: time.Now(), Engine: e, Tokenizer: tok, Template: src.template, Images: src.images, EOS: endTokens(&src.config.Generation, tok), Vocab: vocab,
+		Name: s.name(), Created: time.Now(), Engine: e, Tokenizer: tok, Template: src.template, Images: src.images, EOS: endTokens(&src.config.Generation, tok, vocab, s.log), Vocab: vocab,
 		Defaults: defaults, PageSize: int(o.limits.PageSize), MaxSequences: f.maxBatch + f.maxNumSeqs, Fingerprint: "met-" + m.plan.Digest()[:12],
 	}, nil
 }
@@ -316,15 +317,24 @@ func (v vocabulary) Floats(key string) ([]float32, bool) {
 	return list, ok
 }
 
-// endTokens end a text: those of generation_config.json, else the tokenizer's.
-func endTokens(g *modelconf.Generation, tok *tokenizer.Tokenizer) []int32 {
-	var list []int32
-	for _, id := range g.EOS {
+// endTokens end a text: those of generation_config.json or GGUF, and the tokenizer's. What is none of the vocab tokens that can be
+// drawn is left out, and log says so.
+func endTokens(g *modelconf.Generation, tok *tokenizer.Tokenizer, vocab int, log io.Writer) (list []int32) {
+	ids := slices.Clone(g.EOS)
+	if id, ok := tok.EOS(); ok {
+		ids = append(ids, int64(id))
+	}
+	slices.Sort(ids)
+	var others []int64
+	for _, id := range slices.Compact(ids) {
+		if id < 0 || id >= int64(vocab) {
+			others = append(others, id)
+			continue
+		}
 		list = append(list, int32(id))
 	}
-	if id, ok := tok.EOS(); ok {
-		list = append(list, id)
+	if len(others) > 0 {
+		fmt.Fprintf(log, "met: end tokens %v are left out: the model has the tokens 0 to %d\n", others, vocab-1)
 	}
-	slices.Sort(list)
-	return slices.Compact(list)
+	return list
 }
