@@ -4,7 +4,10 @@ package exec
 
 import (
 	"context"
+	"errors"
 	"runtime"
+	"runtime/debug"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -141,8 +144,8 @@ func (b *binder) runTasks(ctx context.Context, tasks []*task, workers int, newWo
 					return
 				}
 				t := tasks[i]
-				if err := w.load(ctx, t, b.opts.Store); err != nil {
-					cancel(diag.Errorf(diag.CodeOf(err), "weight %s: %w", t.w.Name, err))
+				if err := try(ctx, w, t, b.opts.Store); err != nil {
+					cancel(err)
 					return
 				}
 				t.end(b.opts.Store)
@@ -159,6 +162,19 @@ func (b *binder) runTasks(ctx context.Context, tasks []*task, workers int, newWo
 			err = diag.Errorf(diag.Canceled, "loading was interrupted: %w", err)
 		}
 		return err
+	}
+	return nil
+}
+
+// try has a worker load a task; an error names the weight. A panic is one that names the tensor too: files come from anywhere.
+func try(ctx context.Context, w worker, t *task, store Store) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = diag.Errorf(diag.Internal, "weight %s: at tensor %s: %v", t.w.Name, t.tensor(), p).Because(errors.New(string(debug.Stack())))
+		}
+	}()
+	if err := w.load(ctx, t, store); err != nil {
+		return diag.Errorf(diag.CodeOf(err), "weight %s: %w", t.w.Name, err)
 	}
 	return nil
 }
@@ -242,6 +258,13 @@ func (j *loadJob) tasks() (out []*task, err error) {
 	}
 	j.left.Store(int64(len(out)))
 	return out, nil
+}
+
+// tensor is the one that the task's rows begin in.
+func (t *task) tensor() string {
+	off := (t.m*t.rows + t.row) * t.rowBytes
+	i := slices.IndexFunc(t.sources, func(p piece) bool { off -= p.groups * p.run; return off < 0 })
+	return t.sources[i].name
 }
 
 // read reads the stored rows.
