@@ -15,7 +15,7 @@ import (
 func Reads(s modelconf.Scheme) error {
 	w := s.Weight
 	if w.Format == modelconf.Int8 || w.Format == modelconf.Int4 && w.Zero && s.Method == "compressed-tensors" {
-		return diag.Errorf(diag.Unsupported, "is quantised by %s (%v), which the engine cannot read yet", s.Method, w)
+		return diag.Errorf(diag.Unsupported, "is quantised by %s (%v), which is not read", s.Method, w)
 	}
 	return nil
 }
