@@ -3,7 +3,9 @@
 package weights
 
 import (
+	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"testing"
 
@@ -13,17 +15,21 @@ import (
 	"github.com/metrale/metrale/internal/weights/safetensors"
 )
 
-// FuzzQuantised edits names, types and shapes of checkpoints, and joins their configs with the tensors of others: whatever comes is
-// shown and read, or refused with a code, and never panics.
+// groupSize are the sizes of groups and blocks in the configs of layers.
+var groupSize = regexp.MustCompile(`("group_size": |\[|, )-?\d+`)
+
+// FuzzQuantised edits names, types and shapes of checkpoints, and joins their configs, some with groups of another size, with the tensors
+// of others: whatever comes is shown and read, or refused with a code, and never panics.
 func FuzzQuantised(f *testing.F) {
 	all := layers()
 	names := slices.Sorted(maps.Keys(all))
 	for i := range names {
-		f.Add(byte(i), byte(i), []byte{})
+		f.Add(byte(i), byte(i), int64(0), []byte{})
+		f.Add(byte(i), byte(i), int64(24), []byte{})
 	}
-	f.Add(byte(0), byte(3), []byte{0, 1, 200, 1, 2, 7, 1, 3, 1})
-	f.Add(byte(9), byte(9), []byte{1, 0, 5, 0, 4, 2, 2, 1, 9})
-	f.Fuzz(func(t *testing.T, config, base byte, edits []byte) {
+	f.Add(byte(0), byte(3), int64(0), []byte{0, 1, 200, 1, 2, 7, 1, 3, 1})
+	f.Add(byte(9), byte(9), int64(0), []byte{1, 0, 5, 0, 4, 2, 2, 1, 9})
+	f.Fuzz(func(t *testing.T, config, base byte, group int64, edits []byte) {
 		l := all[names[int(base)%len(names)]]
 		list := map[string]safetensors.NamedTensor{}
 		for _, m := range l.tensors {
@@ -70,7 +76,19 @@ func FuzzQuantised(f *testing.F) {
 		}
 		var q *modelconf.Quant
 		if int(config) != 255 {
-			q = quant(t, all[names[int(config)%len(names)]].config)
+			text := all[names[int(config)%len(names)]].config
+			if group != 0 {
+				text = groupSize.ReplaceAllString(text, fmt.Sprintf("${1}%d", group))
+			}
+			c, err := modelconf.Read(map[string][]byte{"config.json": []byte(`{"model_type": "llama", "quantization_config": ` + text + `}`)})
+			switch {
+			case err == nil:
+				q = c.Quant
+			case group == 0:
+				t.Fatal(err)
+			default:
+				return
+			}
 		}
 		if s, err = Quantised(s, q); err == nil {
 			for _, name := range s.Names() {
