@@ -111,7 +111,7 @@ func (f *finder) scales(p *packed, module string, s modelconf.Scheme) bool {
 			p.group[i] = min(n, p.group[i]) // a larger one is all there is
 		}
 	}
-	if s.Method == "mxfp4" || w.Scale == tensor.E8M0 && scale.DType == tensor.U8 {
+	if w.Scale == tensor.E8M0 && scale.DType == tensor.U8 {
 		scale.DType = tensor.E8M0 // its bytes are exponents
 	}
 	p.scale = scale

@@ -448,6 +448,8 @@ func TestContradictionsAreRefusedByName(t *testing.T) {
 		"two scales":         {fp.config, fp.tensors, []safetensors.NamedTensor{r.scales("m.q.scale", tensor.F32, 2, 3).NamedTensor}, "m.q.weight has two scales"},
 		"scale's shape":      {fp.config, fp.tensors, []safetensors.NamedTensor{r.scales("m.q.weight_scale_inv", tensor.F32, 3, 2).NamedTensor}, "m.q.weight_scale_inv is [3 2], the scale of m.q.weight [200 384] must be [2 3]"},
 		"scale's type":       {nv.config, nv.tensors, []safetensors.NamedTensor{r.scales("m.q.weight_scale", tensor.F32, 7, 4).NamedTensor}, "m.q.weight_scale is f32"},
+		"scales in bf16":     {gptOSS, all["gpt_oss mxfp4"].tensors, []safetensors.NamedTensor{r.scales("m.mlp.experts.up_scales", tensor.BF16, 3, 6, 2).NamedTensor}, "m.mlp.experts.up_scales is bf16, the scale of m.mlp.experts.up_blocks must be one of [e8m0]"},
+		"scales in nibbles":  {gptOSS, all["gpt_oss mxfp4"].tensors, []safetensors.NamedTensor{r.nibbles("m.mlp.experts.up_scales", tensor.E2M1, e2m1Value, 3, 6, 2).NamedTensor}, "m.mlp.experts.up_scales is e2m1"},
 		"global of two":      {nv.config, nv.tensors, []safetensors.NamedTensor{f32("m.q.weight_scale_2", 1, 1)}, "m.q.weight_scale_2 is [2], expected one value"},
 		"global NaN":         {nv.config, nv.tensors, []safetensors.NamedTensor{f32("m.q.weight_scale_2", nan)}, "m.q.weight_scale_2 is not a number"},
 		"global infinite":    {nv.config, nv.tensors, []safetensors.NamedTensor{f32("m.q.weight_scale_2", inf)}, "m.q.weight_scale_2 is infinite"},
