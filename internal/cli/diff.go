@@ -42,7 +42,7 @@ func newCircuitDiffCmd(env environment) *cobra.Command {
   fused launches with the ops one by one, on the device, bit for bit where the rule is tagged so;
   steps that are replayed from a recording with the same steps started launch by launch, bit for bit.
 An error is a multiple of what the tolerance allows: abs (times the root mean square of the reference, when that is above 1)
-plus rel times the reference. Another choice of experts is right where the scores are equal but for that. The status is not 0 when one is above 1.`,
+plus rel times the reference. Another choice of experts is right where the scores are equal but for that, and a NaN never is. The status is not 0 when one is above 1.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if f.tokens < 4 || f.tokens > 4096 {
@@ -419,7 +419,8 @@ type diffRow struct {
 	count          int // launches that the row stands for
 }
 
-// add holds an output against its reference.
+// add holds an output against its reference. The same infinity on both sides is right. A NaN never is, not even of both: it shows nothing, and
+// what a launch does not write is one. What is not finite has no part in the scale.
 func (r *diffRow) add(d tensor.DType, raw, ref []byte, tol kernel.Tolerance) {
 	if len(raw) != len(ref) {
 		r.ratio = math.Inf(1)
@@ -432,11 +433,14 @@ func (r *diffRow) add(d tensor.DType, raw, ref []byte, tol kernel.Tolerance) {
 		}
 		return float64(math.Float32frombits(bits))
 	}
-	n, square := len(raw)/4, 0.0
+	n, finite, square := len(raw)/4, 0, 0.0
 	for i := range n {
-		square += value(ref, i) * value(ref, i)
+		if y := value(ref, i); !math.IsNaN(y) && !math.IsInf(y, 0) {
+			finite++
+			square += y * y
+		}
 	}
-	scale := max(1, math.Sqrt(square/float64(max(n, 1))))
+	scale := max(1, math.Sqrt(square/float64(max(finite, 1))))
 	if d == tensor.I32 {
 		tol = kernel.Tolerance{}
 	}
@@ -444,14 +448,14 @@ func (r *diffRow) add(d tensor.DType, raw, ref []byte, tol kernel.Tolerance) {
 		x, y := value(raw, i), value(ref, i)
 		e := math.Abs(x - y)
 		switch {
-		case x == y || math.IsNaN(x) && math.IsNaN(y):
-			continue
-		case math.IsNaN(e):
-			e = math.Inf(1)
+		case x == y:
+		case math.IsNaN(e) || math.IsInf(e, 0):
+			r.abs, r.rel, r.ratio = math.Inf(1), math.Inf(1), math.Inf(1)
+		default:
+			r.abs = max(r.abs, e)
+			r.rel = max(r.rel, e/max(math.Abs(y), 1e-30))
+			r.ratio = max(r.ratio, e/(tol.Abs*scale+tol.Rel*math.Abs(y))) // infinite where nothing is allowed
 		}
-		r.abs = max(r.abs, e)
-		r.rel = max(r.rel, e/max(math.Abs(y), 1e-30))
-		r.ratio = max(r.ratio, e/(tol.Abs*scale+tol.Rel*math.Abs(y))) // infinite where nothing is allowed
 	}
 }
 
