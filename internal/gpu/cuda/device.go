@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 	"unsafe"
 
@@ -48,7 +49,8 @@ type Device struct {
 	ended   int64   // of those, how many are known to have run
 
 	mu    sync.Mutex
-	dead  error       // the latched loss
+	dead  error       // the latched loss; lose sets it
+	gone  atomic.Bool // there is one: for stages, which do without mu
 	hangs bool        // a wait ran into its limit: the device may still use its memory, and calls may not come back
 	args  [16]uintptr // of the call in progress, under mu
 }
@@ -156,9 +158,15 @@ func (d *Device) check(r result, what string) error {
 		default:
 			err = diag.Errorf(diag.DeviceLost, "%w (the newest launch was %s)", err, d.newest)
 		}
-		d.dead = err
+		d.lose(err)
 	}
 	return err
+}
+
+// lose latches a loss, which every later call returns. The device is entered.
+func (d *Device) lose(err error) {
+	d.dead = err
+	d.gone.Store(true)
 }
 
 // Info describes the device.
@@ -218,7 +226,8 @@ func (d *Device) Close() error {
 	if d.idle(streams...) {
 		d.freeAll(streams)
 	}
-	d.context, d.dead = 0, diag.Errorf(diag.Internal, "cuda: the device is closed")
+	d.context = 0
+	d.lose(diag.Errorf(diag.Internal, "cuda: the device is closed"))
 	return nil
 }
 

@@ -69,9 +69,15 @@ func (s *stage) Bytes() []byte { return s.mem }
 // Send queues a copy and an event behind it, without waiting for whoever else has entered the device.
 func (s *stage) Send(x gpu.Buffer, off, n int64) error {
 	d := s.dev
+	if err := s.lost(); err != nil {
+		return err
+	}
 	dst, ok := x.(*buffer)
 	if !ok || dst.dev != d || off < 0 || n < 0 || off > dst.size-n || n > int64(len(s.mem)) {
 		return diag.Errorf(diag.Internal, "cuda: a stage of %d bytes sends %d to byte %d of a buffer", len(s.mem), n, off)
+	}
+	if dst.ptr == 0 {
+		return diag.Errorf(diag.Internal, "cuda: buffer %s was freed", dst.name)
 	}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -82,6 +88,16 @@ func (s *stage) Send(x gpu.Buffer, off, n int64) error {
 	}
 	s.busy = true
 	return s.check(r, "loading into "+dst.name)
+}
+
+// lost is the latched loss. Without one nobody is waited for, since whoever has entered the device may load code.
+func (s *stage) lost() error {
+	if !s.dev.gone.Load() {
+		return nil
+	}
+	s.dev.mu.Lock()
+	defer s.dev.mu.Unlock()
+	return s.dev.dead
 }
 
 // check is Device.check outside of it.
@@ -96,6 +112,9 @@ func (s *stage) check(r result, what string) error {
 
 // Wait waits for the newest copy, without keeping others from the device.
 func (s *stage) Wait() error {
+	if err := s.lost(); err != nil {
+		return err
+	}
 	if !s.busy {
 		return nil
 	}

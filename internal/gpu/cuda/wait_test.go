@@ -20,7 +20,8 @@ type hanging struct {
 	mark   gpu.Mark
 	buffer gpu.Buffer
 	pinned gpu.Pinned
-	stage  gpu.Stage
+	stage  gpu.Stage // sent
+	spare  gpu.Stage // not sent
 }
 
 func openHanging(t *testing.T, o Options) *hanging {
@@ -38,6 +39,8 @@ func openHanging(t *testing.T, o Options) *hanging {
 	h.pinned, err = d.Pinned("p", 64)
 	must(err)
 	h.stage, err = d.Stage("s", 64)
+	must(err)
+	h.spare, err = d.Stage("spare", 64)
 	must(err)
 	h.launch, err = d.Bind(goodBinding(t, d))
 	must(err)
@@ -91,7 +94,8 @@ func TestAHangLosesTheDevice(t *testing.T) {
 			_, alloc := d.Alloc("c", 64)
 			_, timing := d.Time(d.Sync)
 			for what, err := range map[string]error{"mark": h.mark.Wait(), "set": h.mark.Set(), "sync": d.Sync(), "launch": d.Launch(h.launch), "alloc": alloc,
-				"write": h.buffer.Write(0, make([]byte, 4)), "download": h.pinned.Download(h.buffer, 0, 4), "time": timing} {
+				"write": h.buffer.Write(0, make([]byte, 4)), "download": h.pinned.Download(h.buffer, 0, 4), "time": timing,
+				"send": h.stage.Send(h.buffer, 0, 8), "stage": h.stage.Wait(), "idle stage": h.spare.Wait()} {
 				if err == nil || err.Error() != first.Error() {
 					t.Errorf("%s: %v", what, err)
 				}
@@ -101,6 +105,7 @@ func TestAHangLosesTheDevice(t *testing.T) {
 			h.buffer.Free()
 			h.pinned.Free()
 			h.stage.Free()
+			h.spare.Free()
 			d.Close()
 			for _, e := range f.calls[calls:] {
 				if e != cuCtxSetCurrent {
@@ -154,6 +159,7 @@ func TestASlowStepEnds(t *testing.T) {
 		t.Errorf("%d looks in %v, %v", looks, 40*nap, err)
 	}
 	h.stage.Free()
+	h.spare.Free()
 	d.Close()
 	if len(f.memory) > 0 {
 		t.Errorf("%d allocations are left", len(f.memory))
