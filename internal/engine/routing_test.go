@@ -155,21 +155,45 @@ func TestStopsAreSeenAStepLate(t *testing.T) {
 	}
 }
 
-// TestWhatADeviceCannotDrawIsRefused names the field.
+// TestWhatADeviceCannotDrawIsRefused names the field. Stop tokens count where they are banned at first.
 func TestWhatADeviceCannotDrawIsRefused(t *testing.T) {
 	e := routings[2].engine(t, script.Options{Vocab: 5000}, Options{})
-	for param, change := range map[string]func(*seq.Request){
-		"logprobs": func(r *seq.Request) { r.Logprobs = exec.MaxBest + 1 },
-		"logit_bias": func(r *seq.Request) {
-			for i := range int32(exec.MaxEdits + 1) {
-				r.Sampling.LogitBias = append(r.Sampling.LogitBias, seq.Bias{Token: i})
-			}
-		},
-	} {
+	request := func(logprobs, biases, stops, least int) seq.Request {
 		r := ask(5, 1)
-		change(&r)
-		if d, ok := diag.As(e.Check(&r)); !ok || d.Code != diag.Invalid || d.Param != param {
-			t.Errorf("%s: %v", param, d)
+		r.Logprobs, r.MinTokens = logprobs, least
+		for i := range biases {
+			r.Sampling.LogitBias = append(r.Sampling.LogitBias, seq.Bias{Token: int32(i)})
+		}
+		for i := range stops {
+			r.Stop = append(r.Stop, int32(i))
+		}
+		return r
+	}
+	const edits = exec.MaxEdits
+	for _, c := range []struct {
+		r     seq.Request
+		param string // "": it is drawn
+	}{
+		{request(exec.MaxBest, edits, 0, 0), ""},
+		{request(exec.MaxBest+1, 0, 0, 0), "logprobs"},
+		{request(-1, edits+1, 0, 0), "logit_bias"},
+		{request(-1, edits+1, 1, 1), "logit_bias"},
+		{request(-1, edits, 0, 1), ""},
+		{request(-1, edits, 1, 1), "stop"},
+		{request(-1, 0, edits, 1), ""},
+		{request(-1, 0, edits+1, 1), "stop"},
+		{request(-1, edits, edits+1, 0), ""},
+	} {
+		err := e.Check(&c.r)
+		if d, ok := diag.As(err); c.param == "" && err != nil || c.param != "" && (!ok || d.Code != diag.Invalid || d.Param != c.param) {
+			t.Errorf("%d biases, %d stop tokens, min_tokens %d: %v, want a fault of %q", len(c.r.Sampling.LogitBias), len(c.r.Stop), c.r.MinTokens, err, c.param)
+		}
+		if c.param != "" {
+			continue
+		}
+		s := submit(t, e, c.r) // and it has a seat
+		if got := collect(t, s); got.end.Finish == seq.Failed {
+			t.Errorf("%+v", got.end)
 		}
 	}
 }

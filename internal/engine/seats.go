@@ -130,8 +130,12 @@ func checkDraws(r *seq.Request) error {
 	if r.Logprobs > exec.MaxBest {
 		return diag.Errorf(diag.Invalid, "logprobs is %d, it must be at most %d", r.Logprobs, exec.MaxBest).For("logprobs")
 	}
-	if n := len(r.Sampling.LogitBias) + len(r.Stop); n > exec.MaxEdits {
-		return diag.Errorf(diag.Invalid, "logit_bias and stop tokens name %d tokens, at most %d may be", n, exec.MaxEdits).For("logit_bias")
+	n := len(r.Sampling.LogitBias)
+	if n > exec.MaxEdits {
+		return diag.Errorf(diag.Invalid, "logit_bias names %d tokens, at most %d may be", n, exec.MaxEdits).For("logit_bias")
+	}
+	if n += len(r.Stop); r.MinTokens > 0 && n > exec.MaxEdits { // the first tokens may not be stop tokens: a seat bans them
+		return diag.Errorf(diag.Invalid, "stop and logit_bias name %d tokens, at most %d may be where min_tokens is above 0", n, exec.MaxEdits).For("stop")
 	}
 	return nil
 }
