@@ -54,7 +54,7 @@ func request(ts *testscript.TestScript, neg bool, args []string) {
 
 func ready(ts *testscript.TestScript, neg bool, args []string) {
 	arguments(ts, neg, args, 1, 1, "ready URL")
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	for {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, args[0]+"/health", nil)

@@ -288,18 +288,19 @@ func TestBlocksThatNeverComeLoseTheDevice(t *testing.T) {
 // TestAHangOnTheDevice: a kernel that runs beyond the limit loses the device, and neither closing it nor the end of the process waits.
 func TestAHangOnTheDevice(t *testing.T) {
 	m, _ := machines(t)
+	const limit = 300 * time.Millisecond
 	began := time.Now()
-	if !apart(t, "-device-timeout", "300ms") {
+	if !apart(t, "-device-timeout", limit.String()) {
 		t.Logf("the process took %v", time.Since(began))
 		return
 	}
 	took, err := waitInVain(t, m)
 	t.Logf("%v: %v", took, err)
-	if !diag.Is(err, diag.DeviceLost) || !strings.Contains(err.Error(), "the device is not done after 300ms") || took > 600*time.Millisecond {
+	if !diag.Is(err, diag.DeviceLost) || !strings.Contains(err.Error(), "the device is not done after 300ms") || took > limit+5*time.Second {
 		t.Error("it is not found in time")
 	}
 	began = time.Now()
-	if m.dev.Close(); time.Since(began) > 100*time.Millisecond {
+	if m.dev.Close(); time.Since(began) > limit*5/6 { // one that waits does so for the limit, or until the kernel traps a second later
 		t.Errorf("closing takes %v", time.Since(began))
 	}
 }

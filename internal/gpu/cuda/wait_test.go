@@ -84,7 +84,7 @@ func TestAHangLosesTheDevice(t *testing.T) {
 			f.busy = 1 << 40
 			began := time.Now()
 			first := c.wait(h)
-			if took := time.Since(began); took < d.opts.Timeout || took > 5*time.Second {
+			if took := time.Since(began); took < d.opts.Timeout || took > time.Minute {
 				t.Errorf("it took %v", took)
 			}
 			if !diag.Is(first, diag.DeviceLost) || !strings.HasPrefix(first.Error(), "cuda: "+c.want+"the device is not done after 20ms; a kernel hangs (") || strings.Contains(first.Error(), "(the newest launch was ") == (name == "mark") {

@@ -432,24 +432,41 @@ func TestOffline(t *testing.T) {
 func TestTwoAtOnceFetchOnce(t *testing.T) {
 	h := newHub(t, model(false))
 	h.hold = make(chan struct{})
+	release := sync.OnceFunc(func() { close(h.hold) })
+	defer release()
 	cache := t.TempDir()
-	var wg sync.WaitGroup
+	done := make(chan error, 3)
 	for range 3 {
-		wg.Go(func() {
+		go func() {
 			o := h.options(cache)
 			o.pause = nil // locks are waited for
-			if _, err := Resolve(t.Context(), "org/model", o); err != nil {
-				t.Error(err)
-			}
-		})
+			_, err := Resolve(t.Context(), "org/model", o)
+			done <- err
+		}()
 	}
-	for h.requests("cdn GET") == 0 || h.requests("hub HEAD /org/model/resolve/"+commitA+"/model.safetensors") < 3 {
-		time.Sleep(time.Millisecond)
+	untilHeld(t, done, func() bool {
+		return h.requests("cdn GET") > 0 && h.requests("hub HEAD /org/model/resolve/"+commitA+"/model.safetensors") >= 3
+	})
+	release()
+	for range 3 {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
 	}
-	close(h.hold)
-	wg.Wait()
 	if n := h.requests("cdn GET"); n != 1 {
 		t.Errorf("the weights were fetched %d times", n)
+	}
+}
+
+// untilHeld waits until requests have come to where the hub holds them. A Resolve that ends before fails the test.
+func untilHeld(t *testing.T, done chan error, come func() bool) {
+	t.Helper()
+	for !come() {
+		select {
+		case err := <-done:
+			t.Fatalf("it ends before the hub answers: %v", err)
+		case <-time.After(time.Millisecond):
+		}
 	}
 }
 
@@ -458,11 +475,9 @@ func TestCancel(t *testing.T) {
 	h.hold = make(chan struct{})
 	defer close(h.hold)
 	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error)
+	done := make(chan error, 1)
 	go func() { _, err := Resolve(ctx, "org/model", h.options(t.TempDir())); done <- err }()
-	for h.requests("cdn GET") == 0 {
-		time.Sleep(time.Millisecond)
-	}
+	untilHeld(t, done, func() bool { return h.requests("cdn GET") > 0 })
 	cancel()
 	if err := <-done; !diag.Is(err, diag.Canceled) {
 		t.Errorf("%v", err)

@@ -73,7 +73,7 @@ func TestRunSpreads(t *testing.T) {
 	p := New(2)
 	defer p.Close()
 	var met atomic.Int32
-	deadline := time.Now().Add(5 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	p.Run(2, func(int, int) { // each waits for the other, which only works side by side
 		met.Add(1)
 		for met.Load() < 2 && time.Now().Before(deadline) {
@@ -126,7 +126,7 @@ func TestIdle(t *testing.T) {
 	p := New(3)
 	defer p.Close()
 	p.Run(3, func(int, int) {})
-	deadline := time.Now().Add(5 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for i := range p.sleepers {
 		for !p.sleepers[i].asleep.Load() {
 			if time.Now().After(deadline) {
