@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"pgregory.net/rapid"
@@ -170,8 +171,12 @@ func (s *slowStage) Wait() error {
 	return nil
 }
 
-// TestManyCores: of 24 readers of 32 cores, 12 are left when copies take long, and all when reading does.
+// TestManyCores: of 24 readers of 32 cores, 12 are left when copies take long, and all when reading does. Only reads and copies take time here.
 func TestManyCores(t *testing.T) {
+	synctest.Test(t, manyCores)
+}
+
+func manyCores(t *testing.T) {
 	p := &plan.Plan{Weights: []plan.Weight{{Name: "w", DType: tensor.BF16, Axes: plan.Axes{{Name: "n", Size: 1 << 13}, {Name: "k", Size: 1 << 15}}, Sources: []string{"w"}}}}
 	store, err := weights.Dummy([]tensor.Info{{Name: "w", DType: tensor.BF16, Shape: tensor.Shape{1 << 13, 1 << 15}}})
 	if err != nil {
