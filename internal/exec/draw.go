@@ -22,9 +22,6 @@ type Policy struct {
 	Seed       uint64
 }
 
-// GreedyPolicy takes the largest logit.
-func GreedyPolicy() Policy { return Policy{Greedy: true, Scale: 1, Repetition: 1} }
-
 func (p *Policy) penalizes() bool { return p.Repetition != 1 || p.Frequency != 0 || p.Presence != 0 }
 
 // Draw is what the device does with a row of logits.
@@ -35,7 +32,7 @@ type Draw struct {
 	Policy   Policy         // of a drawn one
 	Index    uint64         // how many tokens its sequence has generated before
 	Banned   bool           // the seat's banned tokens may not come
-	Mask     func([]uint32) // sets bit t%32 of word t/32 of each token t that may come, while the step runs; nil: all
+	Mask     func([]uint32) // sets bit t%32 of word t/32 of each token t that may come, while the step runs; nil: all. For grammars, which nothing asks for yet
 	Logprobs int            // -1: none; how many of the likeliest tokens are wanted, at most MaxBest
 }
 

@@ -103,7 +103,7 @@ func continued(at int32) *Step {
 // draw asks for a greedy token of each wanted row, in seats 0, 1, ….
 func draw(s *Step) *Step {
 	for i := range s.OutRows {
-		s.Draws = append(s.Draws, Draw{Out: int32(i), Seat: int32(i), Token: -1, Policy: GreedyPolicy(), Logprobs: -1})
+		s.Draws = append(s.Draws, Draw{Out: int32(i), Seat: int32(i), Token: -1, Policy: Policy{Greedy: true, Scale: 1, Repetition: 1}, Logprobs: -1})
 	}
 	return s
 }

@@ -20,7 +20,7 @@ type part struct {
 }
 
 // addPart notes a plan, which is at least as large as those of its part before it.
-func (m *Model) addPart(p *plan.Plan) *part {
+func (m *Model) addPart(p *plan.Plan) {
 	t := m.parts[p.Part]
 	if t == nil {
 		t = &part{uses: map[string]bool{}}
@@ -38,7 +38,6 @@ func (m *Model) addPart(p *plan.Plan) *part {
 			}
 		}
 	}
-	return t
 }
 
 // bucket is the smallest one that holds so many rows, sequences and outputs, nil if none does.

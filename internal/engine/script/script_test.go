@@ -192,7 +192,7 @@ func TestDrawer(t *testing.T) {
 		if err := d.Seat(2, &exec.Seating{Banned: []int32{8}}); err != nil {
 			t.Fatal(err)
 		}
-		greedy := exec.Draw{Seat: 2, Token: -1, Policy: exec.GreedyPolicy(), Logprobs: -1}
+		greedy := exec.Draw{Seat: 2, Token: -1, Policy: exec.Policy{Greedy: true, Scale: 1, Repetition: 1}, Logprobs: -1}
 		first := step(rows{0, []int32{5, 6, 7}, []int32{4, 1}, 2, true})
 		banned := greedy
 		banned.Banned = true

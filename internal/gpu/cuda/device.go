@@ -175,7 +175,8 @@ func (d *Device) Info() gpu.Info { return d.info }
 // Stream is the device itself.
 func (d *Device) Stream() gpu.Stream { return d }
 
-// CanAccessPeer says whether this device may read and write another one's memory.
+// CanAccessPeer says whether this device may read and write another one's memory. It and EnablePeer are for models that lie on several
+// devices, which nothing here runs yet.
 func (d *Device) CanAccessPeer(other *Device) (bool, error) {
 	d.enter()
 	defer d.leave()
