@@ -256,20 +256,38 @@ func TestBindNamesWhatIsWrong(t *testing.T) {
 }
 
 func TestModulesAreCheckedBeforeTheyLoad(t *testing.T) {
+	host := cubin(90)
+	binary.LittleEndian.PutUint16(host[18:], 62) // x86-64
+	const foreign = "module linear/linear is no native code of a CUDA device"
 	for name, c := range map[string]struct {
-		modules fstest.MapFS
-		want    string
+		image  []byte // nil: none
+		driver string
+		code   diag.Code // "": it loads
+		want   string
 	}{
-		"absent": {fstest.MapFS{}, "this binary carries no module linear/linear of class hopper"},
-		"other":  {fstest.MapFS{"linear.linear.cubin": {Data: cubin(100)}}, "module linear/linear is compiled for sm_100; Fake H200 has compute capability 9.0"},
+		"absent":                     {nil, "fake", diag.Unsupported, "this binary carries no module linear/linear of class hopper"},
+		"other":                      {cubin(100), "fake", diag.Unsupported, "module linear/linear is compiled for sm_100; Fake H200 has compute capability 9.0"},
+		"of the processor":           {host, "fake", diag.Format, foreign},
+		"of the processor, NVIDIA's": {host, DefaultLibrary, diag.Format, foreign},
+		"cut":                        {cubin(90)[:63], "fake", diag.Format, foreign},
+		"no ELF, NVIDIA's":           {[]byte("METRALE-HOST x"), DefaultLibrary, diag.Format, foreign},
+		"no ELF, of a stand-in":      {[]byte("METRALE-HOST x"), "fake", "", ""},
+		"right":                      {cubin(90), DefaultLibrary, "", ""},
 	} {
-		f := newFake(t)
-		d, err := open(f.driver(), Options{Class: testClass(t), Modules: c.modules})
+		f, modules := newFake(t), fstest.MapFS{}
+		f.entries["linear_bf16_f32_fast_4"], f.entries["finish"] = []int{8, 8, 8, 8, 8, 8, 4, 4, 4, 8, 128}, []int{8, 8, 8}
+		if c.image != nil {
+			modules["linear.linear.cubin"] = &fstest.MapFile{Data: c.image}
+		}
+		drv := f.driver()
+		drv.name = c.driver
+		d, err := open(drv, Options{Class: testClass(t), Modules: modules})
 		if err != nil {
 			t.Fatal(err)
 		}
 		_, err = d.Bind(goodBinding(t, d))
-		if !diag.Is(err, diag.Unsupported) || !strings.Contains(err.Error(), c.want) || slices.Contains(f.calls, cuLibraryLoadData) {
+		loaded := slices.Contains(f.calls, cuLibraryLoadData)
+		if c.code == "" && (err != nil || !loaded) || c.code != "" && (!diag.Is(err, c.code) || !strings.Contains(err.Error(), c.want) || loaded) {
 			t.Errorf("%s: %v", name, err)
 		}
 		d.Close()

@@ -3,10 +3,10 @@
 // Package cuda is the driver of NVIDIA devices: a gpu.Device over the CUDA driver API, opened at run time. There is no cgo and
 // no CUDA runtime; a binary built with the tag nocuda, or for another system than Linux, has the package but refuses to open.
 //
-// Where things are: the entry points and errors of the driver (driver.go, library_*.go), the device and its memory (device.go,
-// buffer.go), compiled modules (module.go), a launch's checks and parameters (bind.go, tensormap.go), streams, events and graphs
-// (stream.go, mark.go, graph.go), waits and their limit (wait.go), weight layouts (layout.go, rows.go), weights on their way from the
-// host (stage.go, near*.go) and random ones made on the device (generate.go).
+// Where things are: the entry points and errors of the driver (driver.go, library_*.go), what devices there are (query.go), the device and
+// its memory (device.go, buffer.go), compiled modules (module.go), a launch's checks and parameters (bind.go, tensormap.go), streams,
+// events and graphs (stream.go, mark.go, graph.go), waits and their limit (wait.go), weight layouts (layout.go, rows.go), weights on their
+// way from the host (stage.go, huge_*.go, near*.go) and random ones made on the device (generate.go).
 //
 // Contract:
 //

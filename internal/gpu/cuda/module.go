@@ -3,6 +3,7 @@
 package cuda
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -35,24 +36,29 @@ type function struct {
 // elfCUDA is the ELF machine of native GPU code.
 const elfCUDA = 190
 
-// readModule is a module's native code: the only place that knows how modules are stored.
+// elf is what every ELF file begins with.
+var elf = []byte("\x7fELF")
+
+// moduleFile is the file of a module's code in Options.Modules, as kernel.Code.ReadFile and folders of --cuda-modules have it.
+func moduleFile(module string) string { return strings.ReplaceAll(module, "/", ".") + ".cubin" }
+
+// readModule is a module's code.
 func readModule(fsys fs.FS, name string) ([]byte, error) {
-	file := strings.ReplaceAll(name, "/", ".") + ".cubin"
 	if fsys == nil {
 		return nil, fs.ErrNotExist
 	}
-	return fs.ReadFile(fsys, file)
+	return fs.ReadFile(fsys, moduleFile(name))
 }
 
 // Carries says whether modules hold the code of one.
 func Carries(modules fs.FS, module string) bool {
-	_, err := fs.Stat(modules, strings.ReplaceAll(module, "/", ".")+".cubin")
+	_, err := fs.Stat(modules, moduleFile(module))
 	return err == nil
 }
 
 // imageCapability is the compute capability that native code is for; ok is false for other bytes.
 func imageCapability(image []byte) (capability int, ok bool) {
-	if len(image) < 64 || string(image[:4]) != "\x7fELF" || binary.LittleEndian.Uint16(image[18:]) != elfCUDA {
+	if len(image) < 64 || !bytes.HasPrefix(image, elf) || binary.LittleEndian.Uint16(image[18:]) != elfCUDA {
 		return 0, false
 	}
 	flags := binary.LittleEndian.Uint32(image[48:])
@@ -62,11 +68,12 @@ func imageCapability(image []byte) (capability int, ok bool) {
 	return int(flags & 0xff), true
 }
 
-// preflight refuses an image that is not for this device.
+// preflight refuses an image that is not for this device. Of other libraries than NVIDIA's driver, stand-ins that run kernels on the host,
+// modules may be no ELF.
 func (d *Device) preflight(name string, image []byte) error {
 	capability, ok := imageCapability(image)
 	switch {
-	case !ok && d.drv.name == DefaultLibrary:
+	case !ok && (d.drv.name == DefaultLibrary || bytes.HasPrefix(image, elf)):
 		return diag.Errorf(diag.Format, "module %s is no native code of a CUDA device", name)
 	case ok && (capability/10 != d.found.Capability/10 || capability > d.found.Capability):
 		return diag.Errorf(diag.Unsupported, "module %s is compiled for sm_%d; %s has compute capability %d.%d", name, capability, d.found.Name, d.found.Capability/10, d.found.Capability%10)
