@@ -5,6 +5,7 @@ package circuit
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/metrale/metrale/internal/kernel"
@@ -32,7 +33,7 @@ func (b *builder) attr(spec *attrSpec, given any) (a plan.Attr, expr string, err
 		}
 		if spec.kind == plan.IntAttr {
 			a.Int = v
-			return a, itoa(int(v)), nil
+			return a, strconv.Itoa(int(v)), nil
 		}
 	case float64:
 		if spec.kind == plan.FloatAttr {
@@ -120,7 +121,7 @@ func (b *builder) piece(source string) (string, error) {
 			if err != nil {
 				return "", err
 			}
-			exprs[i] = itoa(int(v))
+			exprs[i] = strconv.Itoa(int(v))
 		}
 		source = name + "[" + strings.Join(exprs, ":") + "]"
 	}

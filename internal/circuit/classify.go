@@ -16,8 +16,6 @@ import (
 	"github.com/metrale/metrale/internal/tensor"
 )
 
-func itoa(i int) string { return strconv.Itoa(i) }
-
 // point is a checkpoint's place in the space that a circuit spans: what its config.json says, classified.
 type point struct {
 	variant *Variant

@@ -226,7 +226,7 @@ func addSets(fsys fs.FS, into map[string]placedKey, sets []string, f *kernel.Fil
 		file := path.Join("circuits/keys", set+".toml")
 		sf, err := kernel.ReadTOML(fsys, file, &s)
 		if diag.Is(err, diag.NotFound) {
-			return f.Errorf(at+"."+itoa(i), "there is no key set %q", set)
+			return f.Errorf(at+"."+strconv.Itoa(i), "there is no key set %q", set)
 		}
 		if err != nil {
 			return err

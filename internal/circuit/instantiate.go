@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/metrale/metrale/internal/diag"
@@ -234,7 +235,7 @@ func (b *builder) place(u Use, layer int, kind string) error {
 	case layer >= 0:
 		b.at, b.prefix = b.p.inLayer(layer), b.layerPrefix(layer)
 		b.at.dims["nth"] = int64(b.nth)
-		subst = append(subst, "{L}", strings.ReplaceAll(b.c.Layers.Path, "{i}", itoa(layer)))
+		subst = append(subst, "{L}", strings.ReplaceAll(b.c.Layers.Path, "{i}", strconv.Itoa(layer)))
 	case kind != "":
 		b.at, b.prefix = b.p.inKind(kind), kind+"."
 	default:
@@ -345,7 +346,7 @@ func (b *builder) bind(u Use, subst []string) {
 
 // node adds one node, unless its switch is off.
 func (b *builder) node(i int) error {
-	d, at := &b.block.Nodes[i], "node."+itoa(i)
+	d, at := &b.block.Nodes[i], "node."+strconv.Itoa(i)
 	fail := func(key string, err error) error {
 		return b.block.file.Errorf(at+key, "node %s%s: %s", b.prefix, d.ID, err)
 	}
@@ -470,7 +471,7 @@ func (b *builder) edgeName(name string) string {
 	full := b.prefix + name
 	b.versions[full]++
 	if v := b.versions[full]; v > 1 {
-		full += "." + itoa(v)
+		full += "." + strconv.Itoa(v)
 	}
 	return full
 }

@@ -53,7 +53,7 @@ func (l *Layers) check(c *Circuit) error {
 	}
 	names := map[string]bool{}
 	for i, p := range l.Parts {
-		at := "layers.part." + itoa(i)
+		at := "layers.part." + strconv.Itoa(i)
 		if names[p.Name] {
 			return c.file.Errorf(at, "two parts are named %q", p.Name)
 		}
@@ -115,7 +115,7 @@ func (p *point) layerKinds(c *Circuit, tree *modelconf.Node) error {
 			if len(part.kinds()) == 0 && !numbered {
 				return tree.Errorf("no key of the config says which kind each layer is; model_type %s needs one", p.variant.ModelType)
 			}
-			if err := p.ruled(words, c, part, "layers.part."+itoa(i)); err != nil {
+			if err := p.ruled(words, c, part, "layers.part."+strconv.Itoa(i)); err != nil {
 				return err
 			}
 		}

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/metrale/metrale/internal/diag"
@@ -249,7 +250,7 @@ func (b *Block) check() error {
 
 func (b *Block) checkNode(i int, bound map[string]bool) error {
 	n := &b.Nodes[i]
-	at := "node." + itoa(i)
+	at := "node." + strconv.Itoa(i)
 	fail := func(key, format string, args ...any) error {
 		return b.file.Errorf(at+key, "node %s: "+format, append([]any{n.ID}, args...)...)
 	}
@@ -396,20 +397,20 @@ func (lib *Library) checkUses(c, whole *Circuit) error {
 		for i, u := range list {
 			b, ok := lib.Blocks[u.Block]
 			if !ok {
-				return c.file.Errorf(at+"."+itoa(i), "there is no block %q", u.Block)
+				return c.file.Errorf(at+"."+strconv.Itoa(i), "there is no block %q", u.Block)
 			}
 			for _, k := range u.Kinds {
 				if c.Layers.Kind[k] == nil {
-					return c.file.Errorf(at+"."+itoa(i)+".kinds", "there is no layer kind %s", k)
+					return c.file.Errorf(at+"."+strconv.Itoa(i)+".kinds", "there is no layer kind %s", k)
 				}
 			}
 			for k := range u.Bind {
 				if _, ok := b.Bind[k]; !ok {
-					return c.file.Errorf(at+"."+itoa(i)+".bind."+k, "block %s has no bind %s", u.Block, k)
+					return c.file.Errorf(at+"."+strconv.Itoa(i)+".bind."+k, "block %s has no bind %s", u.Block, k)
 				}
 			}
 			if name := whole.inherit(b); name != "" {
-				return c.file.Errorf(at+"."+itoa(i), "block %s has another default of %s than a block before it; the circuit must set it", u.Block, name)
+				return c.file.Errorf(at+"."+strconv.Itoa(i), "block %s has another default of %s than a block before it; the circuit must set it", u.Block, name)
 			}
 		}
 		return nil

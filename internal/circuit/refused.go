@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/metrale/metrale/internal/diag"
@@ -65,7 +66,7 @@ func (lib *Library) loadRefused(fsys fs.FS) error {
 		return err
 	}
 	for i := range doc.Refused {
-		r, at := &doc.Refused[i], "refused."+itoa(i)
+		r, at := &doc.Refused[i], "refused."+strconv.Itoa(i)
 		if len(r.ModelTypes) == 0 || len(r.Lacks) == 0 {
 			return f.Errorf(at, "an entry needs model_types and lacks")
 		}
@@ -80,7 +81,7 @@ func (lib *Library) loadRefused(fsys fs.FS) error {
 		}
 		for j := range r.Lacks {
 			if err := lib.checkLack(&r.Lacks[j]); err != nil {
-				return f.Errorf(at+".lacks."+itoa(j), "%s", err)
+				return f.Errorf(at+".lacks."+strconv.Itoa(j), "%s", err)
 			}
 		}
 	}

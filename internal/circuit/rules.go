@@ -103,7 +103,7 @@ func loadRules(fsys fs.FS, class *kernel.Class) ([]*Rule, error) {
 		owner, _, _ := strings.Cut(name, "/")
 		for i, r := range doc.Rules {
 			if r.Name == "" || seen[r.Name] == owner {
-				return nil, f.Errorf("rule."+itoa(i), "rule %q has no name of its own", r.Name)
+				return nil, f.Errorf("rule."+strconv.Itoa(i), "rule %q has no name of its own", r.Name)
 			}
 			if seen[r.Name] != "" {
 				continue
@@ -111,7 +111,7 @@ func loadRules(fsys fs.FS, class *kernel.Class) ([]*Rule, error) {
 			seen[r.Name] = owner
 			doc.complete(r)
 			if key, err := r.compile(class); err != nil {
-				return nil, f.Errorf("rule."+itoa(i)+key, "rule %s: %s", r.Name, err)
+				return nil, f.Errorf("rule."+strconv.Itoa(i)+key, "rule %s: %s", r.Name, err)
 			}
 			rules = append(rules, r)
 		}

@@ -3,6 +3,7 @@
 package cuda
 
 import (
+	"cmp"
 	"fmt"
 	"io/fs"
 	"runtime"
@@ -67,7 +68,7 @@ var (
 
 // Open takes a device's primary context.
 func Open(o Options) (*Device, error) {
-	drv, err := openDriver(or(o.Library, DefaultLibrary))
+	drv, err := openDriver(cmp.Or(o.Library, DefaultLibrary))
 	if err != nil {
 		return nil, err
 	}

@@ -3,6 +3,7 @@
 package cuda
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -37,7 +38,7 @@ type System struct {
 // Query opens the driver and lists its devices; library "" is DefaultLibrary. Where there is no driver, the error says so in
 // one line (diag.Unsupported).
 func Query(library string) (*System, error) {
-	d, err := openDriver(or(library, DefaultLibrary))
+	d, err := openDriver(cmp.Or(library, DefaultLibrary))
 	if err != nil {
 		return nil, err
 	}
@@ -102,11 +103,4 @@ func ClassOf(t *kernel.Tree, capability int) *kernel.Class {
 		}
 	}
 	return best
-}
-
-func or(s, otherwise string) string {
-	if s == "" {
-		return otherwise
-	}
-	return s
 }
