@@ -59,7 +59,7 @@ type benchmark struct {
 	print   func(io.Writer) error
 }
 
-func newBenchmarkVerb(env environment, use, short string, make_ func() benchmark) *cobra.Command {
+func newBenchmarkVerb(env environment, use, short string, begin func() benchmark) *cobra.Command {
 	var f benchmarkFlags
 	cmd := &cobra.Command{
 		Use: use, Short: short,
@@ -76,7 +76,7 @@ the device's memory once, in the same run.`,
 			if err := f.check(args); err != nil {
 				return err
 			}
-			b := make_()
+			b := begin()
 			err := f.run(cmd.Context(), args, cmd.ErrOrStderr(), b)
 			if err != nil && b.count() == 0 {
 				return err

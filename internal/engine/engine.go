@@ -37,7 +37,7 @@ type Engine struct {
 	start   time.Time
 	wake    chan struct{} // holds one: the inbox has something, or the engine is to close
 	done    chan struct{} // closed when the device thread has ended
-	lost    chan error    // gets why the device was lost
+	lostTo  chan error    // gets why the device was lost
 	closing atomic.Bool
 
 	mu      sync.Mutex
@@ -69,7 +69,7 @@ func New(runner exec.Runner, o Options) (*Engine, error) {
 	cfg.Ahead = drawer != nil && !o.Sync
 	e := &Engine{
 		cfg: cfg, runner: runner, drawer: drawer, metrics: o.Metrics, start: time.Now(),
-		wake: make(chan struct{}, 1), done: make(chan struct{}), lost: make(chan error, 1), drained: make(chan struct{}),
+		wake: make(chan struct{}, 1), done: make(chan struct{}), lostTo: make(chan error, 1), drained: make(chan struct{}),
 	}
 	e.tower, _ = runner.(tower)
 	if e.metrics == nil {
@@ -196,7 +196,7 @@ func (e *Engine) Drain(ctx context.Context) error {
 
 // Lost gets one error, of code diag.DeviceLost, when the device is gone: every sequence fails, none is taken any more, and the
 // process should end.
-func (e *Engine) Lost() <-chan error { return e.lost }
+func (e *Engine) Lost() <-chan error { return e.lostTo }
 
 // Close ends all sequences, waits for the step that runs, and closes the runner. It may be called more than once.
 func (e *Engine) Close() error {

@@ -134,7 +134,7 @@ func (d *device) tryLand(f *flight) (err error) {
 func (d *device) fail(f *flight, err error) {
 	if diag.Is(err, diag.DeviceLost) {
 		if d.lost == nil {
-			d.Engine.lost <- err
+			d.lostTo <- err
 		}
 		d.lost = err
 		d.stopTaking(err)

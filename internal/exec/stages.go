@@ -160,8 +160,8 @@ func (s *stagedWorker) load(ctx context.Context, t *task, store Store) error {
 		s.waited += time.Since(asked)
 	}
 	to := w.stage.Bytes()[t.off-w.off:][:t.size]
-	layout, ok := t.layout.(gpu.RowLayout)
-	if keeps := ok && layout.Keeps(t.w.DType); keeps {
+	layout := t.layout.(gpu.RowLayout) // as a Stager's are
+	if layout.Keeps(t.w.DType) {
 		if err := t.read(store, to); err != nil {
 			return err
 		}
