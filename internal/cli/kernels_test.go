@@ -35,12 +35,23 @@ func TestKernelsCheckListsFaults(t *testing.T) {
 			t.Errorf("%s\nwant %s", out.String(), want)
 		}
 	}
-	tree["bin/hw/index.json"] = &fstest.MapFile{Data: []byte(`{"class": "hw", "arch": "sm_90a", "modules": {"a/x": {"file": "a.x.zst", "hash": "h"}}}`)}
+	sum := strings.Repeat("0", 64)
+	tree["bin/hw/index.json"] = &fstest.MapFile{Data: []byte(`{"class": "hw", "arch": "sm_90a", "modules": {"a/x": {"file": "a.x.zst", "hash": "` + sum + `", "sum": "` + sum + `"}}}`)}
 	if got, err := carriedHardware(tree); err != nil || got != "cpu, hw (sm_90a, 1 module)" {
 		t.Errorf("%q %v", got, err)
 	}
-	tree["bin/hw/index.json"].Data = []byte("{")
-	if _, err := carriedHardware(tree); !diag.Is(err, diag.Format) {
-		t.Errorf("a broken index: %v", err)
+	// A damaged index is an error of every verb that reads it.
+	for _, index := range []string{"{", `{"class": "hw", "modules": {"a/x": {"file": "a.x.zst", "hash": "h", "sum": "` + sum + `"}}}`, `{"class": "hw", "modules": {"a/x": {"file": "a.x.zst", "hash": "` + sum + `"}}}`} {
+		tree["bin/hw/index.json"].Data = []byte(index)
+		if _, err := carriedHardware(tree); !diag.Is(err, diag.Format) {
+			t.Errorf("%s: %v", index, err)
+		}
+		for name, verb := range map[string]func() error{
+			"list": func() error { return listTargets(&out, tree) }, "show": func() error { return showTarget(&out, tree, "hw") }, "check": func() error { return checkTree(&out, tree) },
+		} {
+			if err := verb(); !diag.Is(err, diag.Format) {
+				t.Errorf("%s of %s: %v", name, index, err)
+			}
+		}
 	}
 }

@@ -76,12 +76,18 @@ func Carried(fsys fs.FS) (map[string]*Index, error) {
 func (x *Index) whole() bool {
 	for _, modules := range append(slices.Collect(maps.Values(x.Targets)), x.Modules) {
 		for _, o := range modules {
-			if o == nil || o.Bytes < 0 || o.Bytes > maxCode || !fs.ValidPath(o.File) {
+			if o == nil || o.Bytes < 0 || o.Bytes > maxCode || !fs.ValidPath(o.File) || !isSum(o.Hash) || !isSum(o.Sum) {
 				return false
 			}
 		}
 	}
 	return true
+}
+
+// isSum says whether s is a SHA-256 as kbuild writes it.
+func isSum(s string) bool {
+	b, err := hex.DecodeString(s)
+	return err == nil && len(b) == sha256.Size && s == strings.ToLower(s)
 }
 
 // Object is a target's module: its own, else its class's; nil if there is none.

@@ -123,6 +123,15 @@ func TestCodeIsRefused(t *testing.T) {
 		{"an index with a file elsewhere", "hw", func(_ fstest.MapFS, _ *Tree, x *Index) {
 			x.Targets["hw/large/bf16"]["a/rows"].File = "../other/a.rows.zst"
 		}, "bin/hw/index.json: it is no index of kbuild's", "bin/hw/index.json: it is no index"},
+		{"an index without a hash", "hw", func(_ fstest.MapFS, _ *Tree, x *Index) { x.Modules["a/rows"].Hash = "" }, "bin/hw/index.json: it is no index of kbuild's", "bin/hw/index.json: it is no index"},
+		{"an index with half a hash", "hw", func(_ fstest.MapFS, _ *Tree, x *Index) {
+			o := x.Targets["hw/large/bf16"]["a/rows"]
+			o.Hash = o.Hash[:32]
+		}, "bin/hw/index.json: it is no index of kbuild's", "bin/hw/index.json: it is no index"},
+		{"an index with a hash that is none", "hw", func(_ fstest.MapFS, _ *Tree, x *Index) { x.Modules["a/rows"].Hash = strings.Repeat("g", 64) }, "bin/hw/index.json: it is no index of kbuild's", "bin/hw/index.json: it is no index"},
+		{"an index without a sum", "hw", func(_ fstest.MapFS, _ *Tree, x *Index) { x.Modules["a/rows"].Sum = "" }, "bin/hw/index.json: it is no index of kbuild's", "bin/hw/index.json: it is no index"},
+		{"an index with a sum too long", "hw", func(_ fstest.MapFS, _ *Tree, x *Index) { x.Modules["a/rows"].Sum += "00" }, "bin/hw/index.json: it is no index of kbuild's", "bin/hw/index.json: it is no index"},
+		{"an index with a sum in capitals", "hw", func(_ fstest.MapFS, _ *Tree, x *Index) { x.Modules["a/rows"].Sum = strings.Repeat("AB", 32) }, "bin/hw/index.json: it is no index of kbuild's", "bin/hw/index.json: it is no index"},
 		{"a target that is no more", "hw", func(_ fstest.MapFS, _ *Tree, x *Index) { x.Targets["hw/large/bf17"] = map[string]*Object{} }, "-", "hw/large/bf17 is no target of the tree"},
 		{"an entry too many", "hw", func(_ fstest.MapFS, _ *Tree, x *Index) { x.Modules["a/tiled"].Entries["spare"] = Usage{} }, "-", "hw/common/a/tiled.cu: no kernel of any class names entry spare of module a/tiled"},
 		{"an entry too few", "hw", func(_ fstest.MapFS, _ *Tree, x *Index) { delete(x.Modules["a/points"].Entries, "points_4") }, "-", "kernel points on class hw: module a/points has no entry points_{n}"},
