@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	"github.com/metrale/metrale/internal/diag"
+	"github.com/metrale/metrale/internal/kernel"
 	"github.com/metrale/metrale/internal/modelconf"
 )
 
@@ -43,7 +44,7 @@ const (
 func Published(fsys fs.FS) ([]Model, error) {
 	src, err := fs.ReadFile(fsys, publishedConfigs)
 	if err != nil {
-		return nil, diag.Errorf(diag.NotFound, "%s: no such file in the kernel tree", publishedConfigs).Because(err)
+		return nil, kernel.Unread(publishedConfigs, err)
 	}
 	z, err := gzip.NewReader(bytes.NewReader(src))
 	if err != nil {

@@ -205,8 +205,10 @@ var decoder = sync.OnceValues(func() (*zstd.Decoder, error) {
 func readCode(fsys fs.FS, class string, o *Object) ([]byte, error) {
 	name := path.Join("bin", class, o.File)
 	packed, err := fs.ReadFile(fsys, name)
-	if err != nil {
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil, diag.Errorf(diag.NotFound, "%s is missing: run kbuild %s again", name, class).Because(err)
+	} else if err != nil {
+		return nil, Unread(name, err)
 	}
 	d, err := decoder()
 	if err != nil {

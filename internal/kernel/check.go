@@ -5,6 +5,7 @@ package kernel
 import (
 	"cmp"
 	"crypto/sha256"
+	"errors"
 	"io/fs"
 	"maps"
 	"path"
@@ -172,11 +173,13 @@ func (t *Tree) checkForks(fsys fs.FS) (bad []error) {
 	}
 	const name = "FORKS.md"
 	src, err := fs.ReadFile(fsys, name)
-	if err != nil {
-		if len(declared) > 0 {
-			bad = append(bad, diag.Errorf(diag.NotFound, "%s is missing; it lists every shadow", name))
-		}
-		return bad
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && len(declared) == 0:
+		return nil
+	case errors.Is(err, fs.ErrNotExist):
+		return []error{diag.Errorf(diag.NotFound, "%s is missing; it lists every shadow", name)}
+	case err != nil:
+		return []error{Unread(name, err)}
 	}
 	listed := map[[2]string]bool{}
 	for i, line := range strings.Split(string(src), "\n") {

@@ -91,7 +91,7 @@ func (s *sources) read(file string) (*sourceFile, error) {
 	}
 	text, err := fs.ReadFile(s.fsys, file)
 	if err != nil {
-		return nil, diag.Errorf(diag.IO, "%s cannot be read", file).Because(err)
+		return nil, Unread(file, err)
 	}
 	f, err := s.parse(file, text)
 	if err == nil {

@@ -47,9 +47,10 @@ func ReadSeen(fsys fs.FS, name string) (*Seen, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return s, nil
 	}
-	if err == nil {
-		_, err = DecodeTOML(name, src, s)
+	if err != nil {
+		return nil, Unread(name, err)
 	}
+	_, err = DecodeTOML(name, src, s)
 	return s, err
 }
 

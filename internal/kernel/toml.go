@@ -25,9 +25,17 @@ type File struct {
 func ReadTOML(fsys fs.FS, name string, into any) (*File, error) {
 	src, err := fs.ReadFile(fsys, name)
 	if err != nil {
-		return nil, diag.Errorf(diag.NotFound, "%s: no such file in the kernel tree", name).Because(err)
+		return nil, Unread(name, err)
 	}
 	return DecodeTOML(name, src, into)
+}
+
+// Unread is the error of a file of the tree that could not be read: it is not there, or what holds it failed.
+func Unread(name string, err error) *diag.Error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return diag.Errorf(diag.NotFound, "%s: no such file in the kernel tree", name).Because(err)
+	}
+	return diag.Errorf(diag.IO, "%s cannot be read", name).Because(err)
 }
 
 // DecodeTOML is ReadTOML of text that is already there.
