@@ -137,7 +137,8 @@ func (lib *Library) loadMaps(fsys fs.FS) error {
 			return err
 		}
 	}
-	for _, v := range lib.Variants {
+	for _, mt := range lib.ModelTypes() {
+		v := lib.Variants[mt]
 		if v.Wraps == "" {
 			continue
 		}
@@ -189,12 +190,13 @@ func (lib *Library) addVariants(fsys fs.FS, m *mapFile, f *kernel.File, c *Circu
 
 // checkKinds holds the kinds that a map names against the circuit's.
 func (v *Variant) checkKinds(f *kernel.File, at string) error {
-	for kind := range v.Rope.Kind {
+	for _, kind := range slices.Sorted(maps.Keys(v.Rope.Kind)) {
 		if v.circuit.Layers.Kind[kind] == nil {
 			return f.Errorf(at+".rope.kind."+kind, "circuit %s has no layer kind %s", v.circuit.name, kind)
 		}
 	}
-	for _, k := range v.keys {
+	for _, spelling := range slices.Sorted(maps.Keys(v.keys)) {
+		k := v.keys[spelling]
 		kinds := []string{k.Of, k.Layers}
 		for _, kind := range k.Kinds {
 			kinds = append(kinds, cmp.Or(k.Allow[kind], kind))

@@ -247,8 +247,8 @@ func (b *builder) place(u Use, layer int, kind string) error {
 	b.bind(u, subst)
 	if len(u.Set) > 0 {
 		set := newValues()
-		for name, expr := range u.Set {
-			v, err := tensor.Eval(expr, b.at.dims)
+		for _, name := range slices.Sorted(maps.Keys(u.Set)) {
+			v, err := tensor.Eval(u.Set[name], b.at.dims)
 			if err != nil {
 				return b.c.file.Errorf("layers", "block %s sets %s: %s", u.Block, name, err)
 			}

@@ -143,7 +143,8 @@ func LoadLibrary(fsys fs.FS) (*Library, error) {
 	if err := lib.loadRefused(fsys); err != nil {
 		return nil, err
 	}
-	for name, class := range tree.Classes {
+	for _, name := range slices.Sorted(maps.Keys(tree.Classes)) {
+		class := tree.Classes[name]
 		if len(class.Fusions) == 0 {
 			continue
 		}
@@ -214,8 +215,8 @@ func (b *Block) check() error {
 	for _, n := range b.In {
 		bound[strings.TrimSuffix(n, "?")] = true
 	}
-	for name, s := range b.States {
-		at := "state." + name
+	for _, name := range slices.Sorted(maps.Keys(b.States)) {
+		s, at := b.States[name], "state."+name
 		if s.Kind != "paged" && s.Kind != "slot" {
 			return b.file.Errorf(at, "state %s is %q; it is paged or slot", name, s.Kind)
 		}
@@ -223,13 +224,15 @@ func (b *Block) check() error {
 			return b.file.Errorf(at, "state %s: %s", name, err)
 		}
 	}
-	for name, d := range b.Inputs {
+	for _, name := range slices.Sorted(maps.Keys(b.Inputs)) {
+		d := b.Inputs[name]
 		if err := d.check(b, "input."+name, true); err != nil {
 			return err
 		}
 		bound[name] = true
 	}
-	for name, d := range b.Outputs {
+	for _, name := range slices.Sorted(maps.Keys(b.Outputs)) {
+		d := b.Outputs[name]
 		if err := d.check(b, "output."+name, false); err != nil {
 			return err
 		}
@@ -273,12 +276,13 @@ func (b *Block) checkNode(i int, bound map[string]bool) error {
 	for _, e := range n.outs() {
 		bound[e] = true
 	}
-	for a := range n.Attrs {
+	for _, a := range slices.Sorted(maps.Keys(n.Attrs)) {
 		if op.attr(a) == nil {
 			return fail(".attrs."+a, "%s has no attribute %s", op.Signature(), a)
 		}
 	}
-	for w, d := range n.Weights {
+	for _, w := range slices.Sorted(maps.Keys(n.Weights)) {
+		d := n.Weights[w]
 		if portNamed(op.weights, w) < 0 {
 			return fail(".weights."+w, "%s has no weight %s", op.Signature(), w)
 		}
@@ -286,15 +290,16 @@ func (b *Block) checkNode(i int, bound map[string]bool) error {
 			return fail(".weights."+w, "weight %s needs axes and from", w)
 		}
 	}
-	for c := range n.Consts {
+	for _, c := range slices.Sorted(maps.Keys(n.Consts)) {
 		if portNamed(op.consts, c) < 0 {
 			return fail(".consts."+c, "%s has no constant %s", op.Signature(), c)
 		}
 	}
-	for s, name := range n.States {
+	for _, s := range slices.Sorted(maps.Keys(n.States)) {
 		if portNamed(op.states, s) < 0 {
 			return fail(".states."+s, "%s has no state %s", op.Signature(), s)
 		}
+		name := n.States[s]
 		if _, ok := b.States[name]; !ok {
 			return fail(".states."+s, "the block declares no state %s", name)
 		}
@@ -338,7 +343,8 @@ func (lib *Library) loadCircuits(fsys fs.FS) error {
 // inherit adds what a block says of its circuits: defaults and unused tensors. It names a parameter whose default two blocks disagree on.
 func (c *Circuit) inherit(b *Block) (conflict string) {
 	add := func(table string, into, own, more map[string]string) {
-		for name, v := range more {
+		for _, name := range slices.Sorted(maps.Keys(more)) {
+			v := more[name]
 			if old, ok := into[name]; !ok {
 				into[name], c.by[table+"."+name] = v, b.file
 			} else if _, mine := own[name]; !mine && old != v {
@@ -404,7 +410,7 @@ func (lib *Library) checkUses(c, whole *Circuit) error {
 					return c.file.Errorf(at+"."+strconv.Itoa(i)+".kinds", "there is no layer kind %s", k)
 				}
 			}
-			for k := range u.Bind {
+			for _, k := range slices.Sorted(maps.Keys(u.Bind)) {
 				if _, ok := b.Bind[k]; !ok {
 					return c.file.Errorf(at+"."+strconv.Itoa(i)+".bind."+k, "block %s has no bind %s", u.Block, k)
 				}
@@ -421,8 +427,8 @@ func (lib *Library) checkUses(c, whole *Circuit) error {
 	if err := uses("end", c.End); err != nil {
 		return err
 	}
-	for kind, list := range c.Layers.Kind {
-		if err := uses("layers.kind."+kind, list); err != nil {
+	for _, kind := range slices.Sorted(maps.Keys(c.Layers.Kind)) {
+		if err := uses("layers.kind."+kind, c.Layers.Kind[kind]); err != nil {
 			return err
 		}
 	}

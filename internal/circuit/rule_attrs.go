@@ -4,6 +4,7 @@ package circuit
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/metrale/metrale/internal/kernel"
@@ -33,7 +34,7 @@ func (p *patternNode) demand(attr string) string {
 
 // checkAttrs makes sure that every attribute of the kernel has one source and that demands can be met.
 func (r *Rule) checkAttrs(nodes []patternNode) error {
-	for name := range r.Attrs {
+	for _, name := range slices.Sorted(maps.Keys(r.Attrs)) {
 		if _, ok := r.constant(name); !ok {
 			return fmt.Errorf("attrs: kernel %s has no attribute %s of that type", r.Kernel, name)
 		}
@@ -51,8 +52,8 @@ func (r *Rule) checkAttrs(nodes []patternNode) error {
 		}
 	}
 	for _, n := range nodes {
-		for name, v := range n.attrs {
-			a := n.op.attr(name)
+		for _, name := range slices.Sorted(maps.Keys(n.attrs)) {
+			v, a := n.attrs[name], n.op.attr(name)
 			if v == "-" || n.attrName(r.kernel, name) != "" {
 				continue
 			}

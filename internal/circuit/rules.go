@@ -6,10 +6,12 @@ import (
 	"cmp"
 	"fmt"
 	"io/fs"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/metrale/metrale/internal/diag"
 	"github.com/metrale/metrale/internal/kernel"
 	"github.com/metrale/metrale/internal/plan"
 )
@@ -119,9 +121,9 @@ func loadRules(fsys fs.FS, class *kernel.Class) ([]*Rule, error) {
 	slices.SortStableFunc(rules, func(a, b *Rule) int {
 		return cmp.Or(cmp.Compare(b.Priority, a.Priority), cmp.Compare(a.Name, b.Name))
 	})
-	for op := range sigma {
+	for _, op := range slices.Sorted(maps.Keys(sigma)) {
 		if !class.Partial && !slices.ContainsFunc(rules, func(r *Rule) bool { return r.isReference(op) }) {
-			return nil, fmt.Errorf("class %s has no reference rule for op %s", class.Name, op)
+			return nil, diag.Errorf(diag.Format, "class %s has no reference rule for op %s", class.Name, op).At(diag.Pos{File: class.Fusions[0]})
 		}
 	}
 	return rules, nil
@@ -218,12 +220,12 @@ func (r *Rule) checkArgs(nodes []patternNode) error {
 			return fmt.Errorf("argument %s of kernel %s (%s %s) has no variable", a.Name, r.Kernel, a.Access, a.Kind)
 		}
 	}
-	for v := range reads {
+	for _, v := range slices.Sorted(maps.Keys(reads)) {
 		if a := r.kernel.Arg(v); a == nil || a.Kind != kernel.BufferArg || a.Access == "out" {
 			return fmt.Errorf("input %s is no argument that kernel %s reads", v, r.Kernel)
 		}
 	}
-	for v := range weights {
+	for _, v := range slices.Sorted(maps.Keys(weights)) {
 		if a := r.kernel.Arg(v); v != "-" && (a == nil || a.Kind != kernel.WeightArg) {
 			return fmt.Errorf("weight %s is no argument of kernel %s", v, r.Kernel)
 		}

@@ -2,7 +2,11 @@
 
 package kernel
 
-import "io/fs"
+import (
+	"io/fs"
+	"maps"
+	"slices"
+)
 
 // Device is what is publicly known about a device model.
 type Device struct {
@@ -23,8 +27,8 @@ func loadDevices(fsys fs.FS) (map[string]*Device, error) {
 	if err != nil {
 		return nil, err
 	}
-	for id, d := range doc.Device {
-		at := "device." + id
+	for _, id := range slices.Sorted(maps.Keys(doc.Device)) {
+		d, at := doc.Device[id], "device."+id
 		switch {
 		case d.Name == "" || d.Class == "" || d.Source == "":
 			return nil, f.Errorf(at, "device %s needs name, class and source", id)

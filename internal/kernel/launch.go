@@ -4,6 +4,7 @@ package kernel
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -406,8 +407,8 @@ func (t *Tree) checkReferences() error {
 	if cpu == nil {
 		return nil
 	}
-	for _, c := range t.Classes {
-		for _, k := range c.Kernels {
+	for _, name := range slices.Sorted(maps.Keys(t.Classes)) {
+		for _, k := range sortedKernels(t.Classes[name].Kernels) {
 			if k.Reference == "" {
 				continue
 			}

@@ -123,8 +123,8 @@ func moduleOf(name string) string {
 
 // generate makes the sources that [points] stand for.
 func (l *Layer) generate(fsys fs.FS, ext string) error {
-	for m, p := range l.Points {
-		at := "points." + m
+	for _, m := range slices.Sorted(maps.Keys(l.Points)) {
+		p, at := l.Points[m], "points."+m
 		header := ""
 		for _, dir := range []string{l.Dir, "include", "."} {
 			if c := path.Join(dir, p.Header); p.Header != "" && fs.ValidPath(c) && exists(fsys, c) {
@@ -157,7 +157,8 @@ func (l *Layer) generate(fsys fs.FS, ext string) error {
 
 // checkTables refuses tables about modules that the layer cannot speak of.
 func (l *Layer) checkTables() error {
-	for m, s := range l.Shadow {
+	for _, m := range slices.Sorted(maps.Keys(l.Shadow)) {
+		s := l.Shadow[m]
 		switch _, ok := l.sources[m]; {
 		case !ok:
 			return l.file.Errorf("shadow."+m, "the layer has no source of module %s", m)
@@ -165,8 +166,8 @@ func (l *Layer) checkTables() error {
 			return l.file.Errorf("shadow."+m, "a shadow states its reason and the measurement that shows it")
 		}
 	}
-	for m, list := range l.Constants {
-		for name := range list {
+	for _, m := range slices.Sorted(maps.Keys(l.Constants)) {
+		for _, name := range slices.Sorted(maps.Keys(l.Constants[m])) {
 			if !isName(name) {
 				return l.file.Errorf("constants."+m, "constant %q is no name", name)
 			}
@@ -217,12 +218,12 @@ func stack(c *Class, layers []*Layer) (map[string]*Module, error) {
 		m.Flags = append(slices.Clone(flags), defines(layers, name)...)
 	}
 	for _, l := range layers {
-		for name, values := range l.Constants {
+		for _, name := range slices.Sorted(maps.Keys(l.Constants)) {
 			if out[name] == nil {
 				return nil, l.file.Errorf("constants."+name, "class %s has no module %s", c.Name, name)
 			}
-			for _, k := range c.declared {
-				for v := range values {
+			for _, k := range sortedKernels(c.declared) {
+				for _, v := range slices.Sorted(maps.Keys(l.Constants[name])) {
 					if slices.ContainsFunc(k.Launches(), func(l *Launch) bool { return l.Module == name }) && k.hasName(v) {
 						return nil, l.file.Errorf("constants."+name+"."+v, "constant %s of module %s: kernel %s has an argument, attribute or axis of that name", v, name, k.Name)
 					}

@@ -108,7 +108,7 @@ func (c *Code) Forms(kernels ...*Kernel) (map[string]string, error) {
 // has had such a device. Where one with a list is not compiled, or of other sources, it is among the second, with the reason.
 func (t *Tree) Unseen(fsys fs.FS) (map[string][]string, map[string]error, error) {
 	unseen, unknown := map[string][]string{}, map[string]error{}
-	for class := range t.Classes {
+	for _, class := range slices.Sorted(maps.Keys(t.Classes)) {
 		file := path.Join(class, SeenFile)
 		tg := t.Targets[class]
 		if _, err := fs.Stat(fsys, file); err != nil || tg == nil {

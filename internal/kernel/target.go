@@ -184,9 +184,9 @@ func (t *Tree) readTargets(fsys fs.FS) error {
 			return err
 		}
 	}
-	for l, hides := range used {
+	for _, l := range slices.SortedFunc(maps.Keys(used), func(a, b *Layer) int { return strings.Compare(a.Dir, b.Dir) }) {
 		for _, name := range slices.Sorted(maps.Keys(l.Shadow)) {
-			if !hides[name] {
+			if !used[l][name] {
 				return l.file.Errorf("shadow."+name, "%s hides nothing: no layer behind %s has module %s", l.sources[name].path, l.Dir, name)
 			}
 		}
@@ -234,7 +234,7 @@ func (t *Tree) readLeaves(fsys fs.FS) (map[string]*leafFolder, error) {
 			out[dir] = l
 		}
 	}
-	for dir := range models {
+	for _, dir := range slices.Sorted(maps.Keys(models)) {
 		found := false
 		for d := range out {
 			found = found || path.Dir(d) == dir
