@@ -84,6 +84,16 @@ func TestFaultsInTheTreeAreNamed(t *testing.T) {
 		{fusions, `match = ["d = linear(x)", "z = add(y, d)"]`, `match = ["d = linear(h)", "z = add(y, d)"]`, `rule linear_add: argument x of kernel linear_add (in buffer) has no variable`},
 		{fusions, `microtest = "TestRowKernels"`, ``, `rule add_rms_norm: bit_identical needs the microtest that shows it`},
 		{fusions, `bind = { z = "x" }`, ``, `rule add_rms_norm: argument x of kernel add_rms_norm (inout buffer) has no variable`},
+		{fusions, `settings = { fuse = "on" }`, `settings = { fuze = "on" }`, `cpu/common/FUSIONS.toml:@:14: rule linear_glu: there is no setting fuze; there are compute, fuse`},
+		{fusions, `settings = { fuse = "on" }`, `settings = { fuse = "On" }`, `cpu/common/FUSIONS.toml:@:14: rule linear_glu: setting fuse is never "On"; it is on or off`},
+		{fusions, `settings = { fuse = "on" }`, `settings = { compute = "fast" }`, `cpu/common/FUSIONS.toml:@:14: rule linear_glu: setting compute is never "fast"; it is float32 or declared`},
+		{fusions, `name = "linear_add"`, "name = \"linear_add\"\nrows = { min = 8, max = 2 }", `cpu/common/FUSIONS.toml:@+1:1: rule linear_add: no plan has rows from 8 to 2`},
+		{fusions, `name = "linear_add"`, "name = \"linear_add\"\nrows = { min = -1 }", `cpu/common/FUSIONS.toml:@+1:1: rule linear_add: no plan has rows from -1 to 0`},
+		{fusions, `bind = { z = "y" }`, `bind = { z = "y", zz = "x" }`, `cpu/common/FUSIONS.toml:@:19: rule linear_add: no line gives zz`},
+		{fusions, `bind = { z = "y" }`, `bind = { z = "y", d = "x" }`, `cpu/common/FUSIONS.toml:@:19: rule linear_add: x is no argument that kernel linear_add writes`},
+		{fusions, `bind = { z = "y" }`, `bind = { z = "y", d = "out" }`, `cpu/common/FUSIONS.toml:@:19: rule linear_add: out is no argument that kernel linear_add writes`},
+		{fusions, `bind = { z = "y" }`, `bind = { z = "y", d = "y" }`, `cpu/common/FUSIONS.toml:@:10: rule linear_add: argument y is bound to d already`},
+		{fusions, `max = 4, count = "n" }`, `max = 4, count = "m" }`, `cpu/common/FUSIONS.toml:@:30: rule linear_n: kernel linear_n has no integer attribute m`},
 		{fusions, "name = \"conv\"\nkernel = \"conv\"\nnumerics = \"reference\"", "name = \"conv\"\nkernel = \"conv\"\nnumerics = \"reference\"\nsettings = { fuse = \"on\" }", `class cpu has no reference rule for op conv`},
 	} {
 		files := tree(t)
@@ -241,7 +251,7 @@ func TestRulesHaveConditions(t *testing.T) {
 	src := string(files[fusions].Data)
 	files[fusions] = &fstest.MapFile{Data: []byte(strings.Replace(src, "name = \"linear_add\"\n", "name = \"linear_add\"\nrows = { min = 2, max = 8 }\n", 1))}
 	files["leaf/HARDWARE.toml"] = &fstest.MapFile{Data: []byte("[hardware]\nclass = \"leaf\"\nvendor = \"any\"\ninherits = \"cpu\"\n")}
-	files["leaf/common/linear/FUSIONS.toml"] = &fstest.MapFile{Data: []byte("[defaults]\nnumerics = \"differs\"\nlever = \"glu\"\nsettings = { glu = \"fast\" }\n" +
+	files["leaf/common/linear/FUSIONS.toml"] = &fstest.MapFile{Data: []byte("[defaults]\nnumerics = \"differs\"\nlever = \"glu\"\nsettings = { compute = \"declared\" }\n" +
 		"[[rule]]\nname = \"linear_glu\"\nkernel = \"linear_glu\"\npriority = 60\nmatch = [\"g = linear(x, w=wg, bias=-)\", \"u = linear(x, w=wu, bias=-)\", \"y = glu(g, u)\"]\n")}
 	l, err := LoadLibrary(files)
 	if err != nil {

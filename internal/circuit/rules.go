@@ -135,6 +135,26 @@ func (r *Rule) isReference(op string) bool {
 	return r.Numerics == plan.Reference && len(p) == 1 && p[0].op.Name == op && len(r.Settings) == 0 && r.Rows == nil
 }
 
+// knownSettings are what rules may ask for: LowerWired sets each to one of its words.
+var knownSettings = map[string][]string{"fuse": {"on", "off"}, "compute": {Float32, Declared}}
+
+// checkConditions refuses what could never hold, so that a misspelt rule is not silently out of use; key is the TOML key at fault.
+func (r *Rule) checkConditions() (key string, err error) {
+	for _, name := range slices.Sorted(maps.Keys(r.Settings)) {
+		words, ok := knownSettings[name]
+		if !ok {
+			return ".settings." + name, fmt.Errorf("there is no setting %s; there are %s", name, strings.Join(slices.Sorted(maps.Keys(knownSettings)), ", "))
+		}
+		if !slices.Contains(words, r.Settings[name]) {
+			return ".settings." + name, fmt.Errorf("setting %s is never %q; it is %s", name, r.Settings[name], strings.Join(words, " or "))
+		}
+	}
+	if l := r.Rows; l != nil && (l.Min < 0 || l.Max < 0 || l.Max > 0 && l.Max < l.Min) {
+		return ".rows", fmt.Errorf("no plan has rows from %d to %d", l.Min, l.Max)
+	}
+	return "", nil
+}
+
 // compile parses and checks a rule; key is the TOML key at fault.
 func (r *Rule) compile(class *kernel.Class) (key string, err error) {
 	if r.kernel = class.Kernels[r.Kernel]; r.kernel == nil {
@@ -153,10 +173,16 @@ func (r *Rule) compile(class *kernel.Class) (key string, err error) {
 	default:
 		return ".numerics", fmt.Errorf("numerics is %q; it is reference, bit_identical or differs", r.Numerics)
 	}
+	if key, err := r.checkConditions(); err != nil {
+		return key, err
+	}
 	lo, hi := 1, 1
 	if r.Repeat != nil {
 		if lo, hi = r.Repeat.Min, r.Repeat.Max; lo < 1 || hi < lo || hi > 16 || len(r.Match) != 1 {
 			return ".repeat", fmt.Errorf("repeat copies one line, min to max times")
+		}
+		if a := r.kernel.Attr(r.Repeat.Count); r.Repeat.Count != "" && (a == nil || a.Type != "int") {
+			return ".repeat.count", fmt.Errorf("kernel %s has no integer attribute %s", r.Kernel, r.Repeat.Count)
 		}
 	}
 	if len(r.Match) == 0 {
@@ -176,6 +202,28 @@ func (r *Rule) compile(class *kernel.Class) (key string, err error) {
 		if err := r.checkArgs(r.patterns[n]); err != nil {
 			return "", err
 		}
+	}
+	return r.checkBind(r.patterns[hi])
+}
+
+// checkBind makes sure that what bind says is of an output and of an argument that the kernel writes, one each.
+func (r *Rule) checkBind(nodes []patternNode) (key string, err error) {
+	outs, taken := map[string]bool{}, map[string]string{}
+	for _, n := range nodes {
+		mark(outs, n.out)
+	}
+	for _, v := range slices.Sorted(maps.Keys(r.Bind)) {
+		to := r.Bind[v]
+		a := r.kernel.Arg(to)
+		switch {
+		case !outs[v]:
+			return ".bind." + v, fmt.Errorf("no line gives %s", v)
+		case a == nil || a.Kind != kernel.BufferArg || a.Access == "in":
+			return ".bind." + v, fmt.Errorf("%s is no argument that kernel %s writes", to, r.Kernel)
+		case taken[to] != "":
+			return ".bind." + v, fmt.Errorf("argument %s is bound to %s already", to, taken[to])
+		}
+		taken[to] = v
 	}
 	return "", nil
 }
@@ -225,9 +273,15 @@ func (r *Rule) checkArgs(nodes []patternNode) error {
 			return fmt.Errorf("input %s is no argument that kernel %s reads", v, r.Kernel)
 		}
 	}
-	for _, v := range slices.Sorted(maps.Keys(weights)) {
-		if a := r.kernel.Arg(v); v != "-" && (a == nil || a.Kind != kernel.WeightArg) {
-			return fmt.Errorf("weight %s is no argument of kernel %s", v, r.Kernel)
+	for _, of := range []struct {
+		what string
+		kind kernel.ArgKind
+		vars map[string]bool
+	}{{"weight", kernel.WeightArg, weights}, {"constant", kernel.ConstArg, consts}, {"state", kernel.StateArg, states}} {
+		for _, v := range slices.Sorted(maps.Keys(of.vars)) {
+			if a := r.kernel.Arg(v); v != "-" && (a == nil || a.Kind != of.kind) {
+				return fmt.Errorf("%s %s is no argument of kernel %s", of.what, v, r.Kernel)
+			}
 		}
 	}
 	return r.checkAttrs(nodes)
