@@ -50,7 +50,7 @@ func Build(ctx context.Context, o Options) (map[string]*kernel.Index, error) {
 	if err := o.anyLeaf(tree); err != nil {
 		return nil, err
 	}
-	b := &builder{o: o, tree: tree, jobs: map[string]*job{}}
+	b := &builder{o: o, tree: tree, from: kernel.NewSources(fsys), jobs: map[string]*job{}}
 	var builds []*classBuild
 	for _, c := range classes {
 		cb, err := b.plan(ctx, c)
@@ -181,6 +181,7 @@ func matches(pattern, name string) (bool, error) {
 type builder struct {
 	o    Options
 	tree *kernel.Tree
+	from *kernel.Sources
 	jobs map[string]*job // by class and hash
 	mu   sync.Mutex      // of the log
 }
@@ -215,7 +216,7 @@ func (b *builder) plan(ctx context.Context, c *kernel.Class) (*classBuild, error
 		out := map[string]*job{}
 		for _, name := range t.Used() {
 			m := t.Modules[name]
-			hash, err := m.Closure(os.DirFS(b.o.Root), version)
+			hash, err := b.from.Closure(m, version)
 			if err != nil {
 				return nil, err
 			}

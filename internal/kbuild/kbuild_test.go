@@ -397,12 +397,12 @@ func TestPointsAreGenerated(t *testing.T) {
 	if m.Generated != want || m.Source != "base/common/a/k.cu" {
 		t.Errorf("%s\n%s", m.Source, m.Generated)
 	}
-	hash, err := m.Closure(os.DirFS(root), "c")
+	hash, err := kernel.NewSources(os.DirFS(root)).Closure(m, "c")
 	if err != nil {
 		t.Fatal(err)
 	}
 	write(t, filepath.Join(root, "base/common/a/k.cuh"), "#define INSTANTIATE(entry, ...) other\n")
-	if other, err := m.Closure(os.DirFS(root), "c"); err != nil || other == hash {
+	if other, err := kernel.NewSources(os.DirFS(root)).Closure(m, "c"); err != nil || other == hash {
 		t.Errorf("the header of points does not count: %v", err)
 	}
 }

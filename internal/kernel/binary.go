@@ -154,13 +154,13 @@ func OpenCode(fsys fs.FS, t *Target) (*Code, error) {
 	case t.Model != nil && x.Targets[t.Name()] == nil:
 		return nil, diag.Errorf(diag.Unsupported, "this build carries no compiled kernels of %s: run kbuild %s without METRALE_TARGET_MODEL and METRALE_TARGET_QUANT", t.Name(), t.Class.Name)
 	}
-	c, from := &Code{Target: t, Index: x, fsys: fsys, hashes: map[string]map[string]string{}}, newSources(fsys)
+	c, from := &Code{Target: t, Index: x, fsys: fsys, hashes: map[string]map[string]string{}}, NewSources(fsys)
 	for _, name := range t.Used() {
 		o := x.Object(t.Name(), name)
 		if o == nil {
 			return nil, diag.Errorf(diag.Unsupported, "this build lacks the compiled module %s of %s: run kbuild %s again", name, t.Name(), x.Class)
 		}
-		hash, err := from.closure(t.Modules[name], x.Compiler)
+		hash, err := from.Closure(t.Modules[name], x.Compiler)
 		if err != nil {
 			return nil, err
 		}

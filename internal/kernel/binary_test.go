@@ -29,7 +29,7 @@ func compiled(t *testing.T) (fstest.MapFS, *Tree, *Index) {
 	defer enc.Close()
 	x := &Index{Class: "hw", Arch: "sm_90a", Compiler: "nvcc 1", Modules: map[string]*Object{}, Targets: map[string]map[string]*Object{"hw/large/bf16": {}}}
 	put := func(tg *Target, m, dir string, into map[string]*Object) {
-		hash, err := tg.Modules[m].Closure(fsys, x.Compiler)
+		hash, err := NewSources(fsys).Closure(tg.Modules[m], x.Compiler)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -173,7 +173,7 @@ func TestClosureChangesWithAllThatItCovers(t *testing.T) {
 	}
 	hash := func(fsys fs.FS, m Module, compiler string) string {
 		m.Source = "c/common/f/k.cu"
-		h, err := m.Closure(fsys, compiler)
+		h, err := NewSources(fsys).Closure(&m, compiler)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -203,7 +203,7 @@ func TestClosureChangesWithAllThatItCovers(t *testing.T) {
 	broken := files()
 	delete(broken, "include/far.cuh")
 	m.Source = "c/common/f/k.cu"
-	if _, err := m.Closure(broken, ""); err == nil || !strings.HasPrefix(err.Error(), `c/common/f/k.cu:2: "far.cuh" is neither`) {
+	if _, err := NewSources(broken).Closure(&m, ""); err == nil || !strings.HasPrefix(err.Error(), `c/common/f/k.cu:2: "far.cuh" is neither`) {
 		t.Errorf("a missing include: %v, want its line", err)
 	}
 }

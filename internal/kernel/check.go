@@ -29,8 +29,9 @@ func (t *Tree) Check(fsys fs.FS) []error {
 	if err != nil {
 		return append(bad, err)
 	}
+	from := NewSources(fsys)
 	for _, class := range slices.Sorted(maps.Keys(carried)) {
-		bad = append(bad, t.checkCarried(fsys, carried[class])...)
+		bad = append(bad, t.checkCarried(from, carried[class])...)
 	}
 	return bad
 }
@@ -203,7 +204,7 @@ func (t *Tree) checkForks(fsys fs.FS) (bad []error) {
 }
 
 // checkCarried holds compiled code against the tree: sources, sums, entries and ceilings.
-func (t *Tree) checkCarried(fsys fs.FS, x *Index) (bad []error) {
+func (t *Tree) checkCarried(from *Sources, x *Index) (bad []error) {
 	at := diag.Pos{File: path.Join("bin", x.Class, "index.json")}
 	common := t.Targets[x.Class]
 	if common == nil {
@@ -224,12 +225,12 @@ func (t *Tree) checkCarried(fsys fs.FS, x *Index) (bad []error) {
 			objects = x.Targets[name]
 		}
 		for _, m := range slices.Sorted(maps.Keys(objects)) {
-			if _, err := readCode(fsys, x.Class, objects[m]); err != nil {
+			if _, err := readCode(from.fsys, x.Class, objects[m]); err != nil {
 				bad = append(bad, err)
 			}
 		}
 		for _, m := range tg.Used() {
-			hash, err := tg.Modules[m].Closure(fsys, x.Compiler)
+			hash, err := from.Closure(tg.Modules[m], x.Compiler)
 			if err != nil {
 				bad = append(bad, err)
 				continue

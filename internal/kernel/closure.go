@@ -19,18 +19,14 @@ import (
 
 var quotedInclude = regexp.MustCompile(`(?m)^[ \t]*#[ \t]*include[ \t]+"([^"\n]+)"`)
 
-// Closure is the hash of all that a module's code depends on: its source and everything that it includes by quotes, flags,
-// architecture and compiler. Includes are looked up beside the including file, then in include/, then from the tree's root;
-// those in angle brackets belong to the compiler, and conditions are not evaluated.
-func (m *Module) Closure(fsys fs.FS, compiler string) (string, error) {
-	return newSources(fsys).closure(m, compiler)
-}
-
-// sources reads the files of a tree, each once: most modules include the same ones.
-type sources struct {
+// Sources reads the files of a tree, each once: most modules include the same ones. It is for one goroutine, while nobody changes the tree.
+type Sources struct {
 	fsys  fs.FS
 	files map[string]*sourceFile
 }
+
+// NewSources reads nothing yet.
+func NewSources(fsys fs.FS) *Sources { return &Sources{fsys, map[string]*sourceFile{}} }
 
 // sourceFile is a file and what it includes, by paths from the root.
 type sourceFile struct {
@@ -38,10 +34,10 @@ type sourceFile struct {
 	includes []string
 }
 
-func newSources(fsys fs.FS) *sources { return &sources{fsys, map[string]*sourceFile{}} }
-
-// closure is Module.Closure.
-func (s *sources) closure(m *Module, compiler string) (string, error) {
+// Closure is the hash of all that a module's code depends on: its source and everything that it includes by quotes, flags,
+// architecture and compiler. Includes are looked up beside the including file, then in include/, then from the tree's root;
+// those in angle brackets belong to the compiler, and conditions are not evaluated.
+func (s *Sources) Closure(m *Module, compiler string) (string, error) {
 	files := map[string]*sourceFile{}
 	if m.Generated != "" {
 		f, err := s.parse(m.Source, []byte(m.Generated))
@@ -67,7 +63,7 @@ func (s *sources) closure(m *Module, compiler string) (string, error) {
 }
 
 // collect puts a file and what it includes into files.
-func (s *sources) collect(file string, files map[string]*sourceFile) error {
+func (s *Sources) collect(file string, files map[string]*sourceFile) error {
 	if files[file] != nil {
 		return nil
 	}
@@ -85,7 +81,7 @@ func (s *sources) collect(file string, files map[string]*sourceFile) error {
 }
 
 // read reads a file that was not read before.
-func (s *sources) read(file string) (*sourceFile, error) {
+func (s *Sources) read(file string) (*sourceFile, error) {
 	if f := s.files[file]; f != nil {
 		return f, nil
 	}
@@ -101,7 +97,7 @@ func (s *sources) read(file string) (*sourceFile, error) {
 }
 
 // parse finds what a file includes.
-func (s *sources) parse(file string, text []byte) (*sourceFile, error) {
+func (s *Sources) parse(file string, text []byte) (*sourceFile, error) {
 	f := &sourceFile{text: text}
 	for _, m := range quotedInclude.FindAllSubmatchIndex(text, -1) {
 		name := string(text[m[2]:m[3]])

@@ -157,7 +157,7 @@ func FuzzLeaf(f *testing.F) {
 		}
 		tree.Check(fsys)
 		for _, m := range tree.Targets["hw/large/bf16"].Modules {
-			if hash, err := m.Closure(fsys, "c"); err == nil && len(hash) != 64 {
+			if hash, err := NewSources(fsys).Closure(m, "c"); err == nil && len(hash) != 64 {
 				t.Fatalf("%s: %q", m.Name, hash)
 			}
 		}

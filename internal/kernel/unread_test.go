@@ -25,6 +25,31 @@ func (u unreadable) ReadFile(name string) ([]byte, error) {
 	return u.MapFS.ReadFile(name)
 }
 
+// counted counts how often files are read.
+type counted struct {
+	fstest.MapFS
+	reads map[string]int
+}
+
+func (c counted) ReadFile(name string) ([]byte, error) {
+	c.reads[name]++
+	return c.MapFS.ReadFile(name)
+}
+
+// TestCheckReadsAHeaderOnce: to look for copies, and for the closures of all modules of all targets.
+func TestCheckReadsAHeaderOnce(t *testing.T) {
+	fsys, tree, _ := compiled(t)
+	c := counted{fsys, map[string]int{}}
+	if bad := tree.Check(c); len(bad) > 0 {
+		t.Fatal(bad)
+	}
+	for _, name := range []string{"hw/common/a/points.cuh", "base/common/a/rows.cu"} {
+		if n := c.reads[name]; n != 2 {
+			t.Errorf("%s is read %d times", name, n)
+		}
+	}
+}
+
 // TestCheckTellsWhatCannotBeRead: a disk that fails is no file that is missing.
 func TestCheckTellsWhatCannotBeRead(t *testing.T) {
 	for _, name := range []string{"FORKS.md", "bin/hw/a.rows.zst", "bin/hw/index.json", "hw/common/a/points.cuh"} {
