@@ -18,6 +18,8 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
+	"slices"
+	"syscall"
 
 	"github.com/metrale/metrale/internal/circuit"
 	"github.com/metrale/metrale/internal/diag"
@@ -49,7 +51,7 @@ func main() {
 	if len(classes) == 0 {
 		classes = []string{os.Getenv("METRALE_TARGET_HW")}
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	for _, o.HW = range classes {
 		if _, err := kbuild.Build(ctx, o); err != nil {
@@ -61,13 +63,11 @@ func main() {
 // check holds the tree against its rules, and circuits and lowering rules against its kernels.
 func check(root string, allSeen bool) []error {
 	bad := kbuild.Check(root, allSeen, os.Stdout)
-	if len(bad) > 0 {
-		return bad
+	err := circuit.Check(os.DirFS(root))
+	if err != nil && !slices.ContainsFunc(bad, func(b error) bool { return b.Error() == err.Error() }) { // a tree that does not load is told once
+		bad = append(bad, err)
 	}
-	if err := circuit.Check(os.DirFS(root)); err != nil {
-		return []error{err}
-	}
-	return nil
+	return bad
 }
 
 // end prints what is wrong and leaves with the status of the first.

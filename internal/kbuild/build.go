@@ -11,7 +11,6 @@ import (
 	"io"
 	"maps"
 	"os"
-	"os/exec"
 	"path"
 	"path/filepath"
 	"slices"
@@ -86,11 +85,11 @@ func Check(root string, allSeen bool, log io.Writer) []error {
 	if err != nil {
 		return []error{err}
 	}
+	bad := tree.Check(fsys)
 	unseen, unknown, err := tree.Unseen(fsys)
 	if err != nil {
-		return []error{err}
+		return append(bad, err)
 	}
-	bad := tree.Check(fsys)
 	tell := func(err error) {
 		if allSeen {
 			bad = append(bad, err)
@@ -299,7 +298,7 @@ func (b *builder) compile(ctx context.Context, j *job) error {
 		}
 	}
 	out := filepath.Join(tmp, "code")
-	cmd := exec.CommandContext(ctx, j.program, append(j.tool.command(m), "-o", out, source)...)
+	cmd := bounded(ctx, j.program, append(j.tool.command(m), "-o", out, source)...)
 	cmd.Dir = b.o.Root
 	var report bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &report, &report

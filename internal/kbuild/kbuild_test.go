@@ -9,8 +9,10 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -341,6 +343,61 @@ func TestBuildRefuses(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(root, "bin")); !os.IsNotExist(err) {
 		t.Error("an interrupted build wrote something")
+	}
+}
+
+// TestAnInterruptedBuildWaitsForNobody: the compiler is ended, and a process that it started and that holds its output is not waited for.
+func TestAnInterruptedBuildWaitsForNobody(t *testing.T) {
+	defer func(before time.Duration) { patience = before }(patience)
+	patience = 50 * time.Millisecond
+	const hangs = "sleep 300 & echo $! > \"$0.pid\"; mv \"$0.pid\" \"$0.child\"; wait"
+	const version = `echo "Cuda compilation tools, release 13.0, V13.0.88"`
+	for what, script := range map[string]string{
+		"compiling": "#!/bin/sh\nif [ \"$1\" = --version ]; then " + version + "; exit; fi\n" + hangs, "its version": "#!/bin/sh\n" + hangs + "\n" + version,
+	} {
+		root, o := tree(t, "nvcc", script)
+		ctx, cancel := context.WithCancel(t.Context())
+		child := filepath.Join(root, "nvcc.child")
+		o.Parallel = 1
+		done := make(chan error, 1)
+		go func() { _, err := Build(ctx, o); done <- err }()
+		var pid int
+		for pid == 0 {
+			select {
+			case err := <-done:
+				t.Fatalf("%s: it ends by itself: %v", what, err)
+			case <-time.After(time.Millisecond):
+				if text, err := os.ReadFile(child); err == nil {
+					pid, _ = strconv.Atoi(strings.TrimSpace(string(text)))
+				}
+			}
+		}
+		cancel()
+		select {
+		case err := <-done:
+			if err == nil {
+				t.Errorf("%s: an interrupted build succeeds", what)
+			}
+		case <-time.After(time.Minute):
+			t.Errorf("%s: the build waits for what the compiler started", what)
+		}
+		if p, err := os.FindProcess(pid); err == nil {
+			_ = p.Kill()
+		}
+	}
+}
+
+// TestCheckTellsAllFaults: a list of what a device ran that cannot be read hides no fault of the tree.
+func TestCheckTellsAllFaults(t *testing.T) {
+	root, o := tree(t)
+	build(t, o)
+	write(t, filepath.Join(root, "hw/SEEN.toml"), "runs = 3\n")
+	write(t, filepath.Join(root, "base/common/a/lonely.cu"), "// entry k 12 0 0\n")
+	for _, all := range []bool{false, true} {
+		bad := Check(root, all, io.Discard)
+		if len(bad) != 2 || !strings.Contains(bad[0].Error(), "no kernel of any class names module a/lonely") || !strings.HasPrefix(bad[1].Error(), "hw/SEEN.toml:1") {
+			t.Errorf("%v", bad)
+		}
 	}
 }
 

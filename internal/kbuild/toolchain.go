@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/metrale/metrale/internal/diag"
 	"github.com/metrale/metrale/internal/kernel"
@@ -43,6 +44,16 @@ var toolchains = map[string]*toolchain{
 	},
 }
 
+// patience is how long processes that a compiler started may keep its output open once it has ended, or was ended with ctx. Tests have less.
+var patience = 5 * time.Second
+
+// bounded is a run of a compiler that ends with ctx, whatever the processes that it started do.
+func bounded(ctx context.Context, program string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, program, args...)
+	cmd.WaitDelay = patience
+	return cmd
+}
+
 // find gives the program's path and "<name> <version>".
 func (t *toolchain) find(ctx context.Context, path string) (program, version string, err error) {
 	if path == "" {
@@ -54,7 +65,7 @@ func (t *toolchain) find(ctx context.Context, path string) (program, version str
 	if program, err = filepath.Abs(program); err != nil { // it runs in another folder
 		return "", "", diag.Errorf(diag.IO, "%w", err)
 	}
-	out, err := exec.CommandContext(ctx, program, "--version").Output()
+	out, err := bounded(ctx, program, "--version").Output()
 	if err != nil {
 		return "", "", diag.Errorf(diag.NotFound, "%s --version failed", program).Because(err)
 	}
