@@ -170,6 +170,9 @@ func (b *builder) listDims(prefix string, dims map[string]int64) {
 	}
 }
 
+// mostUnused bounds how many names an entry stands for: as many as a layer may have experts.
+const mostUnused = 1 << 16
+
 // unused adds the tensors that an entry matches at this config.
 func (b *builder) unused(u Unused) error {
 	on, err := when(u.When, b.p.dims)
@@ -180,6 +183,9 @@ func (b *builder) unused(u Unused) error {
 	if u.N != "" {
 		if count, err = tensor.Eval(u.N, b.p.dims); err != nil {
 			return err
+		}
+		if count > mostUnused {
+			return fmt.Errorf("n is %s, %d here; it is at most %d", u.N, count, mostUnused)
 		}
 	}
 	dims := maps.Clone(b.p.dims)

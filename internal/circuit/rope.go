@@ -197,7 +197,7 @@ func (p *point) rotation(v *Variant, params *modelconf.Node, kind string, tree *
 		return r.err
 	}
 	rot, n := s.dims(head)
-	if rot < 2 || rot%2 != 0 || rot > head || rot > 1<<16 {
+	if rot < 2 || rot%2 != 0 || rot > head || rot > mostTurned {
 		return tree.Errorf("a head of %d with partial_rotary_factor %v rotates %d dims; an even number of them is needed", head, s.partial, rot)
 	}
 	table, scale := s.table(int(rot), int(n))
@@ -251,6 +251,9 @@ func sections(dflt []int64, params *modelconf.Node, n int) ([]float32, error) {
 	return axis, nil
 }
 
+// mostTurned bounds the dims of a head that turn: there is a table of their frequencies.
+const mostTurned = 1 << 16
+
 // axialRope makes the tables of a vision tower, and checks the sizes that only it knows: half of a head's frequencies turn along height, the other half, which are the
 // same, along width.
 func (p *point) axialRope(tree *modelconf.Node) error {
@@ -258,7 +261,7 @@ func (p *point) axialRope(tree *modelconf.Node) error {
 		return nil
 	}
 	head := p.dims["vis_hidden"] / p.dims["vis_heads"]
-	if p.dims["vis_hidden"]%p.dims["vis_heads"] != 0 || head%4 != 0 {
+	if p.dims["vis_hidden"]%p.dims["vis_heads"] != 0 || head%4 != 0 || head > mostTurned {
 		return tree.Errorf("vision_config: %d dims over %d heads do not rotate along two axes", p.dims["vis_hidden"], p.dims["vis_heads"])
 	}
 	if side := int64(math.Sqrt(float64(p.dims["vis_positions"]))); side*side != p.dims["vis_positions"] {
