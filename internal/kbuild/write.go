@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"time"
 
@@ -179,6 +180,9 @@ func (c cache) put(o *kernel.Object, code []byte) error {
 	return writeAtomic(base+".json", text)
 }
 
+// cached are the names of files that a cache makes; the folder is the user's, who may keep others there.
+var cached = regexp.MustCompile(`^([0-9a-f]{64}\.(json|code)|\.write-[0-9]+)$`)
+
 // trim drops what was not used for long.
 func (c cache) trim() error {
 	if c == "" {
@@ -189,7 +193,7 @@ func (c cache) trim() error {
 		return nil
 	}
 	for _, e := range entries {
-		if info, err := e.Info(); err == nil && time.Since(info.ModTime()) > maxAge {
+		if info, err := e.Info(); err == nil && info.Mode().IsRegular() && cached.MatchString(e.Name()) && time.Since(info.ModTime()) > maxAge {
 			_ = os.Remove(filepath.Join(string(c), e.Name())) // another build may have been quicker
 		}
 	}
