@@ -11,11 +11,12 @@
 //     compiled once is taken from a cache outside the tree; a leaf's module that is its class's is not stored twice.
 //  3. What the compiler says of each entry is held against the manifests: registers, spills and static shared memory above
 //     their ceilings, entries without a kernel and kernels without an entry fail the build, and nothing is written.
-//  4. Outputs appear by atomic rename, the index last, so that an interrupted build leaves what was there.
+//  4. Outputs appear by atomic rename, code under names that its sum is part of, the index behind all of it; what the index before it
+//     named goes last. So an interrupted build leaves what was there.
 //
 // Outputs:
 //
-//	bin/<class>/<family>.<name>.zst                    a code object: cubin, hsaco
-//	bin/<class>/<model>/<quant>/<family>.<name>.zst    what a leaf compiles differently
-//	bin/<class>/index.json                             kernel.Index
+//	bin/<class>/<family>.<name>.<sum>.zst                    a code object: cubin, hsaco
+//	bin/<class>/<model>/<quant>/<family>.<name>.<sum>.zst    what a leaf compiles differently
+//	bin/<class>/index.json                                   kernel.Index
 package kbuild

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -135,6 +136,61 @@ func bin(t *testing.T, root string) (names []string) {
 	return names
 }
 
+// files are those that an index needs, itself among them.
+func files(x *kernel.Index) []string {
+	names := []string{"hw/index.json"}
+	for _, modules := range append(slices.Collect(maps.Values(x.Targets)), x.Modules) {
+		for _, o := range modules {
+			names = append(names, "hw/"+o.File)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// TestAnInterruptedBuildLeavesWhatWasThere: code of a newer build, all of it or some, beside the index of the one before changes nothing; a build
+// to the end removes what is no longer named.
+func TestAnInterruptedBuildLeavesWhatWasThere(t *testing.T) {
+	root, o := tree(t)
+	before := build(t, o)
+	loaded, err := kernel.Load(os.DirFS(root))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const changed = "// entry k 13 0 64\n#include \"near.cuh\"\n#include \"far.cuh\"\n"
+	newer, p := tree(t, "base/common/a/k.cu", changed)
+	after := build(t, p)
+	for _, name := range files(after) {
+		if name == "hw/index.json" {
+			continue
+		}
+		code, err := os.ReadFile(filepath.Join(newer, "bin", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		write(t, filepath.Join(root, "bin", name), string(code))
+		if bad := loaded.Check(os.DirFS(root)); len(bad) > 0 {
+			t.Errorf("with %s beside it: %v", name, bad)
+		}
+		for _, target := range []string{"hw", "hw/small/bf16"} {
+			c, err := kernel.OpenCode(os.DirFS(root), loaded.Targets[target])
+			if err != nil {
+				t.Fatal(err)
+			}
+			if code, _, err := c.Module("a/k"); err != nil || !strings.Contains(string(code), "// entry k 12 0 64") {
+				t.Errorf("%s with %s beside it: %v\n%s", target, name, err, code)
+			}
+		}
+	}
+	if got := len(bin(t, root)); got != len(files(before))+2 {
+		t.Errorf("%d files of two builds", got)
+	}
+	write(t, filepath.Join(root, "base/common/a/k.cu"), changed)
+	if x := build(t, o); !slices.Equal(bin(t, root), files(x)) || !slices.Equal(files(x), files(after)) {
+		t.Errorf("left are %v, the index names %v", bin(t, root), files(x))
+	}
+}
+
 // TestWhatNoDeviceRan: a kernel that ran on a device is no longer seen once its machine code or its launch are others. Of what is not
 // compiled nothing is known, and of a class without a list nothing is said.
 func TestWhatNoDeviceRan(t *testing.T) {
@@ -212,7 +268,10 @@ func TestBuildStoresEachClosureOnce(t *testing.T) {
 	root, o := tree(t)
 	x := build(t, o)
 	// The fp8 leaf changes nothing, so its module is the class's; the bf16 leaf has a constant of its own.
-	want := []string{"hw/a.k.zst", "hw/index.json", "hw/small/bf16/a.k.zst"}
+	want := files(x)
+	if len(want) != 3 || !strings.HasPrefix(want[0], "hw/a.k.") || want[1] != "hw/index.json" || !strings.HasPrefix(want[2], "hw/small/bf16/a.k.") {
+		t.Errorf("files %v", want)
+	}
 	if got := bin(t, root); !slices.Equal(got, want) {
 		t.Errorf("outputs %v, want %v", got, want)
 	}
@@ -253,10 +312,10 @@ func TestBuildStoresEachClosureOnce(t *testing.T) {
 
 func TestBuildCompilesOnlyWhatChanged(t *testing.T) {
 	root, o := tree(t)
-	build(t, o)
+	built := build(t, o)
 	calls(t, root)
 	stamp := func() os.FileInfo {
-		info, err := os.Stat(filepath.Join(root, "bin/hw/a.k.zst"))
+		info, err := os.Stat(filepath.Join(root, "bin", files(built)[0]))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -287,7 +346,7 @@ func TestBuildCompilesOnlyWhatChanged(t *testing.T) {
 		t.Error("what was compiled before was not in the cache")
 	}
 	o.Quant = "f*"
-	if x := build(t, o); len(x.Targets) != 1 || !slices.Equal(bin(t, root), []string{"hw/a.k.zst", "hw/index.json"}) {
+	if x := build(t, o); len(x.Targets) != 1 || len(files(x)) != 2 || !slices.Equal(bin(t, root), files(x)) {
 		t.Errorf("a leaf that is not selected stays: %v", bin(t, root))
 	}
 	loaded.Targets["hw"].Class.Arch = "sm_80"

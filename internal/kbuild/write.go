@@ -18,7 +18,8 @@ import (
 	"github.com/metrale/metrale/internal/kernel"
 )
 
-// index describes what a class's jobs made. A module's file is named after it, a leaf's below the leaf's folder.
+// index describes what a class's jobs made. A module's file is named after it and its code, a leaf's below the leaf's folder: other code has
+// another file, so that the index of an earlier build holds until the new one is there.
 func (cb *classBuild) index() *kernel.Index {
 	x := &kernel.Index{Class: cb.class.Name, Arch: cb.class.Arch, Compiler: cb.compiler, Modules: objects(cb.modules, ""), Targets: map[string]map[string]*kernel.Object{}}
 	for name, leaf := range cb.leaves {
@@ -31,7 +32,7 @@ func objects(jobs map[string]*job, dir string) map[string]*kernel.Object {
 	out := map[string]*kernel.Object{}
 	for name, j := range jobs {
 		o := j.object
-		o.File = dir + strings.ReplaceAll(name, "/", ".") + ".zst"
+		o.File = dir + strings.ReplaceAll(name, "/", ".") + "." + o.Sum[:12] + ".zst"
 		out[name] = &o
 	}
 	return out
