@@ -124,8 +124,8 @@ func (f *benchmarkFlags) check(models []string) error {
 	}
 	var err error
 	f.kvType, err = parseKV(f.kv)
-	return cmp.Or(err, checkNumbers("batch", f.batches, 1024), least("context", int64(f.context), 1), least("steps", int64(f.steps), 1),
-		least("sweep", int64(f.sweep), 1), checkCompute(f.compute), f.deviceFlags.check())
+	return cmp.Or(err, checkNumbers("batch", f.batches, 1024), within("context", int64(f.context), 1, mostTokens), within("steps", int64(f.steps), 1, mostTokens),
+		within("sweep", int64(f.sweep), 1, mostMiB), checkCompute(f.compute), f.deviceFlags.check())
 }
 
 // checkNumbers refuses the first number of a list that is not from 1 to most.

@@ -66,15 +66,19 @@ With --write, the folder is made first: random weights of a model, which is a fo
 }
 
 func (f *loadFlags) check() error {
+	if err := cmp.Or(within("rows", int64(f.rows), 0, mostRows), within("tokens", int64(f.tokens), 1, mostTokens), within("context", int64(f.context), 1, mostTokens),
+		within("copy", int64(f.copy), 1, mostMiB)); err != nil {
+		return err
+	}
 	switch {
-	case f.tokens < 1 || f.context < f.tokens || f.rows > 0 && f.rows < f.tokens:
+	case f.context < f.tokens || f.rows > 0 && f.rows < f.tokens:
 		return diag.Errorf(diag.Invalid, "--tokens %d: want from 1 to --context %d and --rows %d", f.tokens, f.context, f.rows).For("tokens")
 	case f.write != "":
 		if err := checkModels([]string{f.write}); err != nil {
 			return err
 		}
 	}
-	return cmp.Or(least("rows", int64(f.rows), 0), least("copy", int64(f.copy), 1), checkCompute(f.compute), f.deviceFlags.check())
+	return cmp.Or(checkCompute(f.compute), f.deviceFlags.check())
 }
 
 func (f *loadFlags) run(ctx context.Context, folder string, log io.Writer) (*bench.Cold, error) {

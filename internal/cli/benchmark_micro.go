@@ -43,7 +43,7 @@ met benchmark compare sets the two beside each other.`,
 			if !slices.ContainsFunc(bench.Shapes(), pattern.MatchString) {
 				return diag.Errorf(diag.NotFound, "--only %s: it is none of %s", only, strings.Join(bench.Shapes(), ", ")).For("only")
 			}
-			if err := cmp.Or(least("rotate", int64(rotate), 0), least("sweep", int64(sweep), 1), f.check()); err != nil {
+			if err := cmp.Or(within("rotate", int64(rotate), 0, mostMiB), within("sweep", int64(sweep), 1, mostMiB), f.check()); err != nil {
 				return err
 			}
 			dev, err := f.open(cmd.ErrOrStderr())

@@ -90,7 +90,7 @@ func (f *prefillFlags) check(models []string) error {
 	case f.kernels && f.chunk > 0:
 		return diag.Errorf(diag.Invalid, "--kernels measures the step of a whole prompt: no --chunk").For("kernels")
 	}
-	return cmp.Or(checkNumbers("tokens", f.tokens, 1<<20), least("chunk", int64(f.chunk), 0), checkCompute(f.compute), f.deviceFlags.check())
+	return cmp.Or(checkNumbers("tokens", f.tokens, mostRows), within("chunk", int64(f.chunk), 0, mostRows), checkCompute(f.compute), f.deviceFlags.check())
 }
 
 // print writes what the flags ask for.

@@ -71,10 +71,17 @@ func parseKV(name string) (tensor.DType, error) {
 	return tensor.None, diag.Errorf(diag.Invalid, "--kv %s: want f32, bf16 or f16", name).For("kv")
 }
 
-// least refuses a value of a flag below low.
-func least(flag string, value, low int64) error {
-	if value < low {
-		return diag.Errorf(diag.Invalid, "--%s %d: want at least %d", flag, value, low).For(flag)
+// Bounds of flags: above what any machine has, and far below where sizes that are computed of them overflow.
+const (
+	mostTokens = 1 << 24 // of a sequence
+	mostRows   = 1 << 20 // of a step
+	mostMiB    = 1 << 20 // of an array
+)
+
+// within refuses a value of a flag below low or above high.
+func within(flag string, value, low, high int64) error {
+	if value < low || value > high {
+		return diag.Errorf(diag.Invalid, "--%s %d: want %d to %d", flag, value, low, high).For(flag)
 	}
 	return nil
 }
@@ -97,7 +104,7 @@ type compiled struct {
 // compile reads the model and lowers it.
 func (f *circuitFlags) compile(path string) (*compiled, error) {
 	kv, err := parseKV(f.kv)
-	if err := cmp.Or(err, least("rows", f.rows, 1), between("seqs", f.seqs, f.rows), between("outs", f.outs, f.rows), least("context", f.context, 1),
+	if err := cmp.Or(err, within("rows", f.rows, 1, mostRows), between("seqs", f.seqs, f.rows), between("outs", f.outs, f.rows), within("context", f.context, 1, mostTokens),
 		checkCompute(f.compute)); err != nil {
 		return nil, err
 	}

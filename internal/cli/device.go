@@ -55,8 +55,8 @@ func (f *deviceFlags) add(fs *pflag.FlagSet, env environment, device string) {
 
 // check refuses values that name nothing.
 func (f *deviceFlags) check() error {
-	if f.threads < 0 {
-		return diag.Errorf(diag.Invalid, "--threads %d: must not be negative", f.threads).For("threads")
+	if err := within("threads", int64(f.threads), 0, 4096); err != nil {
+		return err
 	}
 	if f.timeout < 0 {
 		return diag.Errorf(diag.Invalid, "--device-timeout %v: must not be negative", f.timeout).For("device-timeout")

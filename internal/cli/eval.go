@@ -49,15 +49,10 @@ Computes in float32 unless --compute says otherwise.`,
 			if err != nil {
 				return err
 			}
-			switch {
-			case out == "":
+			if out == "" {
 				return diag.Errorf(diag.Invalid, "--out is missing: the file to write").For("out")
-			case greedy < 0:
-				return diag.Errorf(diag.Invalid, "--greedy %d: must not be negative", greedy).For("greedy")
-			case chunk < 0:
-				return diag.Errorf(diag.Invalid, "--chunk %d: must not be negative", chunk).For("chunk")
 			}
-			if err := cmp.Or(parts.check(), device.check(), checkLoadFormat(format), checkCompute(compute), checkOut(out)); err != nil {
+			if err := cmp.Or(within("greedy", int64(greedy), 0, mostTokens), within("chunk", int64(chunk), 0, mostTokens), parts.check(), device.check(), checkLoadFormat(format), checkCompute(compute), checkOut(out)); err != nil {
 				return err
 			}
 			dev, err := device.open(cmd.ErrOrStderr())

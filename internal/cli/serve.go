@@ -126,9 +126,9 @@ func (f *serveFlags) check(fs *pflag.FlagSet) error {
 		want string
 	}{
 		{"port", f.port < 0 || f.port > 65535, "0 to 65535"},
-		{"max-seq-len", fs.Changed("max-seq-len") && f.maxSeqLen < 2, "at least 2"},
+		{"max-seq-len", fs.Changed("max-seq-len") && (f.maxSeqLen < 2 || f.maxSeqLen > mostTokens), "2 to 16777216"},
 		{"max-batch-size", f.maxBatch < 1 || f.maxBatch > 4096, "1 to 4096"},
-		{"max-prefill-tokens", f.maxPrefill < 1 || f.maxPrefill > 1<<20, "1 to 1048576"},
+		{"max-prefill-tokens", f.maxPrefill < 1 || f.maxPrefill > mostRows, "1 to 1048576"},
 		{"max-num-seqs", f.maxNumSeqs < 1, "at least 1"},
 		{"max-image-tokens", f.maxImageTokens < 0 || f.maxImageTokens > 1<<16, "0 to 65536"},
 		{"gpu-memory-utilization", !(f.memoryUtilization > 0 && f.memoryUtilization <= 1), "above 0, at most 1"},
