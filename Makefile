@@ -12,7 +12,7 @@ race:    ## run the tests under the race detector
 	CGO_ENABLED=1 go test -race ./...
 vet:     ## vet, staticcheck and format
 	go vet ./... && go tool staticcheck ./... && test -z "$$(gofmt -l $$(git ls-files '*.go'))"
-fuzz:    ## fuzz every target for a few seconds
+fuzz:    ## fuzz every target with 50000 inputs
 	sh tools/ci/fuzz.sh 50000
 goldens: ## rewrite golden files (look at the diff before you commit it)
 	grep -rl --include=*_test.go "\"update\"" internal | xargs -n1 dirname | sort -u | sed "s|^|./|" | xargs -I{} go test {} -update

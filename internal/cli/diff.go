@@ -381,7 +381,7 @@ func feed(p *exec.Probe, launch int, wires map[string]circuit.Wire, v map[string
 	return nil
 }
 
-// replay runs the steps twice: the first time launches are started one by one, the second time from the recording.
+// replay runs the steps three times: the first time launches are started one by one, later ones from the recording.
 func (d *differ) replay(m *diffModel) error {
 	var first [3][]float32
 	for round := range 3 {
