@@ -142,7 +142,9 @@ func (p *preflight) alternative(w *Weight, alt []string) stored {
 		switch {
 		case !ok:
 			p.missing = append(p.missing, name)
-		case src.shape == nil || !fits(t.Shape, src.shape):
+		case src.shape == nil:
+			p.wrong = append(p.wrong, fmt.Sprintf("%s is %v, and weight %s cannot be cut from it", name, t.Shape, w.Name))
+		case !fits(t.Shape, src.shape):
 			p.wrong = append(p.wrong, fmt.Sprintf("%s is %v, expected %s", name, t.Shape, axesText(w.Axes, src.shape, src.Transposed)))
 		case s.dtype != tensor.None && t.DType != s.dtype && plain:
 			odd = true
