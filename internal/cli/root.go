@@ -45,8 +45,16 @@ func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	if err == nil {
 		return 0
 	}
-	fmt.Fprintln(stderr, "met:", err)
+	fmt.Fprintln(stderr, "met:", told(err))
 	return exitStatus(err)
+}
+
+// told is the text of an error; a fault of ours tells its causes too, the stack of a panic among them.
+func told(err error) string {
+	if e, ours := diag.As(err); ours && e.Code == diag.Internal {
+		return e.Detail()
+	}
+	return err.Error()
 }
 
 // exitStatus is diag's; what cobra finds wrong with a command line is the user's.

@@ -111,12 +111,15 @@ func (e *Error) Error() string {
 // Unwrap gives the private cause.
 func (e *Error) Unwrap() error { return e.Cause }
 
-// Detail is the public text and the chain of causes, for logs.
+// Detail is the public text and the chain of causes, for logs. What a text tells already is not told again.
 func (e *Error) Detail() string {
-	if e.Cause == nil || strings.Contains(e.Msg, e.Cause.Error()) {
-		return e.Error()
+	text := e.Error()
+	for cause := e.Cause; cause != nil; cause = errors.Unwrap(cause) {
+		if more := cause.Error(); !strings.Contains(text, more) {
+			text += ": " + more
+		}
 	}
-	return e.Error() + ": " + e.Cause.Error()
+	return text
 }
 
 // As gives the first *Error in err's chain.
