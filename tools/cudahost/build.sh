@@ -2,26 +2,28 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # Compiles a class's kernels for the host, to run and test them without a GPU:
 #   tools/cudahost/build.sh CUDA_INCLUDE OUT CLASS [FAMILY/NAME …]
-# makes OUT/libcuda_host.so (pass it as the CUDA library) and OUT/bin/CLASS/<family>.<name>.cubin with an index. Sources are the
-# class's and its ancestors', nearest first, as kbuild takes them.
+# makes OUT/libcuda_host.so (pass it as the CUDA library) and OUT/bin/CLASS/<family>.<name>.cubin: of all modules, and of no others, unless
+# some are named. Sources are the class's and its ancestors', nearest first, as kbuild takes them.
 set -euo pipefail
 cuda=$1 out=$2 class=$3
 shift 3
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../../kernels" && pwd)
+[ $# -gt 0 ] || rm -rf "$out/bin/$class"
 mkdir -p "$out/bin/$class" "$out/obj"
 out=$(cd "$out" && pwd)
 cxx="g++ -std=c++17 -O2 -mavx2 -mfma -fPIC -w -Wno-psabi -I$cuda -I$root/include -I$root"
 
-newer() { [ ! -e "$1" ] || [ -n "$(find "$here" "$root"/*/ -name "*.*h*" -newer "$1" -print -quit)" ]; }
+# stale FILE SOURCE…: FILE is not there, or older than one of its sources, a header or this script.
+stale() { [ ! -e "$1" ] || [ -n "$(find "${@:2}" -newer "$1" -print -quit; find "$here" "$root"/*/ -name "*.*h*" -newer "$1" -print -quit)" ]; }
 
-if newer "$out/libcuda_host.so"; then
+if stale "$out/libcuda_host.so" "$here"/*.cpp; then
   $cxx -shared -include "$here/cuda_host.h" "$here/block.cpp" "$here/driver.cpp" -o "$out/libcuda_host.so" -ldl -pthread
 fi
 
 one() {
   local src=$1 name=$2 so="$out/obj/$2.so" text="$out/obj/$2.cpp"
-  if newer "$so" || [ "$src" -nt "$so" ]; then
+  if stale "$so" "$src"; then
     # Dynamic shared memory is a pointer here; entries are found by the word that __global__ became. A module has its static one for itself,
     # that of inline functions too (-fno-gnu-unique).
     $cxx -x c++ -E -include "$here/cuda_host.h" -I"$(dirname "$src")" "$src" |
