@@ -4,9 +4,11 @@
 # A number and not a time: go test can take the end of its own time for a failure (golang/go#75804). The limit ends an input that never does.
 set -eu
 inputs=${1:-20000}
-go list ./... | while read -r pkg; do
-  go test -list '^Fuzz' "$pkg" | grep '^Fuzz' | while read -r target; do
-    echo "fuzz $pkg $target"
-    timeout 300 go test -run '^$' -fuzz "^$target\$" -fuzztime "${inputs}x" -fuzzminimizetime 100x "$pkg" </dev/null
+packages=$(go list ./...)
+for package in $packages; do
+  tests=$(go test -list '^Fuzz' "$package") # beside a line on the package
+  for target in $(printf '%s\n' "$tests" | sed -n '/^Fuzz/p'); do
+    echo "fuzz $package $target"
+    timeout 600 go test -run '^$' -fuzz "^$target\$" -fuzztime "${inputs}x" -fuzzminimizetime 100x "$package" </dev/null
   done
 done
