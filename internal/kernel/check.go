@@ -253,7 +253,7 @@ func (t *Tree) checkCarried(from *Sources, x *Index) (bad []error) {
 }
 
 // CheckIndex holds what a compiler said of a class's entries against the manifests: a launch names entries that are there,
-// each entry is named by a launch of some class, and none exceeds its ceilings.
+// each entry is named by a launch of some class, none exceeds its ceilings, and no launch needs more shared memory than a block has.
 func (t *Tree) CheckIndex(x *Index) (bad []error) {
 	named, said := t.entries(), map[string]bool{}
 	report := func(err error) {
@@ -276,6 +276,7 @@ func (t *Tree) CheckIndex(x *Index) (bad []error) {
 				}
 			}
 		}
+		tg.checkShared(x, report)
 		objects := x.Modules
 		if tg.Model != nil {
 			objects = x.Targets[name]

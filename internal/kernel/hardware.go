@@ -3,6 +3,7 @@
 package kernel
 
 import (
+	"cmp"
 	"io/fs"
 	"maps"
 	"path"
@@ -53,6 +54,8 @@ type Build struct {
 	// Ceilings of an entry whose manifest does not say; more fails the build.
 	SpillBytes   int
 	StaticShared *int // bytes; nil: none
+	// Shared is what a block may have of shared memory on the device, in bytes, static ones included; 0: not known.
+	Shared int64
 }
 
 // Defaults are a class's serving defaults.
@@ -75,6 +78,7 @@ type hardwareFile struct {
 		Flags        []string `toml:"flags"`
 		SpillBytes   *int     `toml:"spill_bytes"`
 		StaticShared *int     `toml:"static_shared"`
+		Shared       int64    `toml:"shared"`
 	} `toml:"build"`
 	Defaults Defaults `toml:"defaults"`
 
@@ -108,6 +112,8 @@ func readHardware(fsys fs.FS) (map[string]*hardwareFile, error) {
 			return nil, h.file.Errorf("build.spill_bytes", "a ceiling is not negative")
 		case h.Build.StaticShared != nil && *h.Build.StaticShared < 0:
 			return nil, h.file.Errorf("build.static_shared", "a ceiling is not negative")
+		case h.Build.Shared < 0:
+			return nil, h.file.Errorf("build.shared", "a device's limit is not negative")
 		}
 		raw[h.Hardware.Class] = h
 	}
@@ -121,7 +127,7 @@ func (t *Tree) class(fsys fs.FS, raw map[string]*hardwareFile, name string, belo
 	}
 	h := raw[name]
 	c := &Class{Name: name, Vendor: h.Hardware.Vendor, Arch: h.Hardware.Arch, Inherits: h.Hardware.Inherits, Chain: []string{name},
-		Abstract: h.Hardware.Abstract, Partial: h.Hardware.Partial, Defaults: h.Defaults, Build: Build{Flags: h.Build.Flags},
+		Abstract: h.Hardware.Abstract, Partial: h.Hardware.Partial, Defaults: h.Defaults, Build: Build{Flags: h.Build.Flags, Shared: h.Build.Shared},
 		Families: map[string]*Family{}, declared: map[string]*Kernel{}}
 	common, err := readLayer(fsys, name+"/common", c.Vendor)
 	if err != nil {
@@ -184,7 +190,8 @@ func (c *Class) inherit(parent *Class) {
 	maps.Copy(c.declared, parent.declared)
 	c.Fusions = parent.Fusions
 	c.Partial = c.Partial || parent.Partial
-	c.Build = Build{Flags: slices.Concat(parent.Build.Flags, c.Build.Flags), SpillBytes: parent.Build.SpillBytes, StaticShared: parent.Build.StaticShared}
+	c.Build = Build{Flags: slices.Concat(parent.Build.Flags, c.Build.Flags), SpillBytes: parent.Build.SpillBytes, StaticShared: parent.Build.StaticShared,
+		Shared: cmp.Or(c.Build.Shared, parent.Build.Shared)}
 	if c.Defaults.KV == "" {
 		c.Defaults.KV = parent.Defaults.KV
 	}
