@@ -43,13 +43,13 @@ KERNEL down(const int32_t* head, const int32_t* ids, const float* h, const uint1
 }
 #undef KERNEL
 
-// layer is a cut of experts/layer.cu: pieces of a warp's queue.
+// layer is a cut of experts/layer.cu: P pieces of a warp's queue.
 template <int P, int Most>
 __global__ void __launch_bounds__(k_layer::kThreads, Most > 4 ? 1 : 2)
     layer(const int32_t* head, float* x, const float* norm, const uint16_t* router, const uint16_t* router_shared, const uint16_t* gate_up,
           const uint16_t* down, const uint16_t* sg, const uint16_t* su, const uint16_t* sd, float* h, uint32_t* meet, int E, int I, int S, int H,
           int k, int region, float eps, int plus_one, int renorm, float renorm_eps, float weight_scale) {
-  k_layer::layer<P, Most, act::silu>({Most == 1 ? 1 : head[0], x, norm, router, router_shared, gate_up, down, sg, su, sd, h, meet, E, I, S, H, k,
+  k_layer::layer<k_layer::Bf16<P>, Most, act::silu>({Most == 1 ? 1 : head[0], x, norm, router, router_shared, gate_up, down, sg, su, sd, h, meet, E, I, S, H, k,
                                       region, eps, float(plus_one), renorm_eps, weight_scale, renorm});
 }
 struct LayerCut {
@@ -60,7 +60,7 @@ template <int P>
 constexpr LayerCut layer_cut_of() {
   return {P, {layer<P, 1>, layer<P, 4>, layer<P, 8>}};
 }
-inline const LayerCut kLayers[] = {layer_cut_of<4>(), layer_cut_of<2>(), layer_cut_of<3>()};
+inline const LayerCut kLayers[] = {layer_cut_of<3>(), layer_cut_of<2>(), layer_cut_of<4>()};
 inline int layer_cut = 0;  // the tree's
 
 using First = tiles::Point<8, 6, 2, 0>;

@@ -11,9 +11,9 @@ using queue::kRows;
 using queue::kStep;
 using queue::kTile;
 
-// Feed is what a warp of this block reads: tiles of the shared expert's hidden part, of the others', and for each tile of columns the
+// Reads is what a warp of this block reads: tiles of the shared expert's hidden part, of the others', and for each tile of columns the
 // down parts of all.
-struct Feed {
+struct Reads {
   const Args& a;
   const Table& table;
   Span span, inner, sinner;   // steps of H, I and S
@@ -25,7 +25,7 @@ struct Feed {
   const uint16_t *p0 = nullptr, *p1 = nullptr;  // of the next step
   int left = 0;                                 // of the run
 
-  __device__ __forceinline__ Feed(const Args& a, const Table& table)
+  __device__ __forceinline__ Reads(const Args& a, const Table& table)
       : a(a), table(table), span(a.H / kStep), inner(a.I / kStep), sinner(a.S / kStep), shared(a.S / 8), cols((a.H + kTile - 1) / kTile) {}
 
   // know tells it which experts there are.
@@ -97,7 +97,7 @@ __device__ __forceinline__ void bring(const Args& a, const Table& table, unsigne
 
 // add_down adds to this block's columns of x.
 template <bool Wide, int P>
-__device__ __forceinline__ void add_down(const Args& a, Shared& s, queue::Queue<P>& queue, Feed& feed, unsigned char* region, int turn) {
+__device__ __forceinline__ void add_down(const Args& a, Shared& s, queue::Queue<P>& queue, Reads& feed, unsigned char* region, int turn) {
   const Table& table = feed.table;
   const int mine = queue::row_of<Wide>(a.rows), n = feed.inner.n, sn = feed.sinner.n;
   for (int tile = 0; tile < feed.cols.n; tile++, turn++) {
@@ -134,12 +134,14 @@ __device__ __forceinline__ void add_down(const Args& a, Shared& s, queue::Queue<
   }
 }
 
+// Bf16 has a queue of P pieces a warp.
+template <int P>
 struct Bf16 {
-  static constexpr int kPieces = 3, kArea = kPieces * queue::kPiece * 1024;
+  static constexpr int kArea = P * queue::kPiece * 1024;
   static constexpr float kUp = 1, kFactor = 1;
   static constexpr bool kScaled = false, kOwners = false, kBiased = false;
-  using Queue = queue::Queue<kPieces>;
-  using Feed = ::Feed;
+  using Queue = queue::Queue<P>;
+  using Feed = Reads;
   template <bool Wide, class X>
   __device__ __forceinline__ static void product(Queue& queue, Feed& feed, X& x, int n, float (&acc)[2][Wide ? 2 : 1][4]) {
     queue::product<Wide>(queue, feed, x, n, acc);
@@ -167,7 +169,7 @@ struct Bf16 {
            float* h,                                                /* [rows, k*I + S] */                                           \
            uint32_t* meet, int32_t E, int32_t I, int32_t S, int32_t H, int32_t k, int32_t region, /* bytes of a warp's region */    \
            float eps, int32_t plus_one, int32_t renorm, float renorm_eps, float weight_scale) {                                     \
-    layer<Bf16, MOST, ACT>({MOST == 1 ? 1 : head[0], x, norm, router, router_shared, gate_up, down, shared_gate, shared_up, shared_down, h, \
+    layer<Bf16<3>, MOST, ACT>({MOST == 1 ? 1 : head[0], x, norm, router, router_shared, gate_up, down, shared_gate, shared_up, shared_down, h, \
                                meet, E, I, S, H, k, region, eps, float(plus_one), renorm_eps, weight_scale, renorm});               \
   }
 #define LAYERS(ACT)                                          \
