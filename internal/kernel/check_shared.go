@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/metrale/metrale/internal/tensor"
@@ -20,9 +22,23 @@ func (t *Target) checkShared(x *Index, report func(error)) {
 	if most == 0 {
 		return
 	}
+	static := map[string]int64{}
+	for m := range t.Modules {
+		if o := x.Object(t.Name(), m); o != nil {
+			for e, u := range o.Entries {
+				static[m+" "+e] = int64(u.StaticShared)
+			}
+		}
+	}
 	for _, k := range sortedKernels(t.Kernels) {
+		if t.Model != nil && !slices.ContainsFunc(x.Entries(t, k), func(e Entry) bool { return x.Targets[t.Name()][e.Module] != nil }) {
+			continue // the class's
+		}
 		for i, l := range k.Launches() {
-			if at, bytes := t.sharedOver(x, k, l, most); bytes > 0 {
+			switch at, bytes, err := k.sharedOver(l, static, most); {
+			case err != nil:
+				report(k.file.Errorf(k.launchKey(i)+".entry", "kernel %s on class %s: %s", k.Name, t.Class.Name, err))
+			case bytes > most:
 				report(k.file.Errorf(k.launchKey(i)+".shared", "kernel %s on class %s: blocks of %s have %d bytes of shared memory, static ones among them; the device has %d",
 					k.Name, t.Class.Name, at, bytes, most))
 			}
@@ -30,22 +46,20 @@ func (t *Target) checkShared(x *Index, report func(error)) {
 	}
 }
 
-// sharedOver is a place where a launch needs more than most, as "K 4096, R 3", and its bytes; 0 bytes if none was found.
-func (t *Target) sharedOver(x *Index, k *Kernel, l *Launch, most int64) (string, int64) {
+// sharedOver is a place where a launch needs more than most, as "K 4096, R 3", and its bytes; 0 bytes if none was found. Where the search
+// cannot even begin, nothing is known: an error.
+func (k *Kernel) sharedOver(l *Launch, static map[string]int64, most int64) (string, int64, error) {
 	for _, c := range k.choices(l) {
-		s := &sharedSearch{kernel: k, shared: l.Shared, static: map[string]int64{}, module: c.module, entry: c.entry, sizes: maps.Clone(c.bits)}
-		for m := range t.Modules {
-			if o := x.Object(t.Name(), m); o != nil {
-				for e, u := range o.Entries {
-					s.static[m+" "+e] = int64(u.StaticShared)
-				}
-			}
+		s := &sharedSearch{kernel: k, shared: l.Shared, static: static, module: c.module, entry: c.entry, sizes: maps.Clone(c.bits)}
+		bytes, ok := s.climb(most)
+		if !ok {
+			return "", 0, fmt.Errorf("no sizes were found for which it starts entry %s, so what its blocks need is not known", c.entry)
 		}
-		if bytes := s.climb(most); bytes > most {
-			return s.String(), bytes
+		if bytes > most {
+			return s.String(), bytes, nil
 		}
 	}
-	return "", 0
+	return "", 0, nil
 }
 
 // choice is one combination of the element types and attributes that a launch's manifest lists: module and entry with the
@@ -88,7 +102,6 @@ type sharedSearch struct {
 	module, entry string
 	static        map[string]int64 // bytes, by module and entry
 	sizes         map[string]int64
-	free          []string // the sizes that may vary
 }
 
 // Starts of a search, what a size starts as, and how large it may get.
@@ -98,51 +111,86 @@ const (
 	sharedMost   = 1 << 20
 )
 
+var number = regexp.MustCompile(`\b[0-9]+\b`)
+
 var sharedSizes = []int64{1, 2, 3, 4, 8, 16, 32, 64, 96, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768}
 
-// climb goes from many places that the conditions allow, by steps of powers of two along one size each, to where blocks have most. It
-// stops at the first place above most, which s.sizes then is. The same manifests are always searched the same way.
-func (s *sharedSearch) climb(most int64) int64 {
-	exprs := append(slices.Clone(s.kernel.Where), s.shared, strings.Join(placeholder.FindAllString(s.module+s.entry, -1), " "))
-	for _, name := range identifier.FindAllString(strings.Join(exprs, " "), -1) {
-		if _, fixed := s.sizes[name]; !fixed && !slices.Contains([]string{"min", "max", "ceil"}, name) && !slices.Contains(s.free, name) {
-			s.free = append(s.free, name)
+// climb looks from many places that the conditions allow for where blocks have most: along each size alone, then along all. It stops at the
+// first place above most, which s.sizes then is; false if it tried none that the conditions allow. Numbers of the conditions are tried, too,
+// and a size that one of them gives has that alone. The same manifests are always searched the same way.
+func (s *sharedSearch) climb(most int64) (int64, bool) {
+	exprs := append(placeholder.FindAllString(s.module+s.entry, -1), s.shared)
+	if !identifier.MatchString(strings.Join(exprs, " ")) {
+		s.kernel = &Kernel{} // all launches have the same, whatever the conditions are
+		return s.bytes()
+	}
+	exprs = append(exprs, s.kernel.Where...)
+	from := slices.Clone(sharedSizes)
+	for _, c := range s.kernel.Where {
+		left, op, right, err := splitCondition(c)
+		if v, bad := strconv.ParseInt(right, 10, 64); err == nil && bad == nil && op == "==" && isName(left) {
+			s.sizes[left] = v
+		}
+		for _, literal := range number.FindAllString(c, -1) {
+			if v, err := strconv.ParseInt(literal, 10, 64); err == nil && v > 0 && v <= sharedMost && !slices.Contains(from, v) {
+				from = append(from, v)
+			}
 		}
 	}
-	random, found := rand.New(rand.NewPCG(1, 2)), int64(0)
-	for starts, tries := 0, 0; starts < sharedStarts && tries < sharedTries; tries++ {
-		for _, name := range s.free {
-			s.sizes[name] = sharedSizes[random.IntN(len(sharedSizes))]
+	var free []string
+	for _, name := range identifier.FindAllString(strings.Join(exprs, " "), -1) {
+		if _, fixed := s.sizes[name]; !fixed && !slices.Contains([]string{"min", "max", "ceil"}, name) && !slices.Contains(free, name) {
+			free = append(free, name)
+		}
+	}
+	random, found, starts := rand.New(rand.NewPCG(1, 2)), int64(0), 0
+	for tries := 0; starts < sharedStarts && tries < sharedTries; tries++ {
+		for _, name := range free {
+			s.sizes[name] = from[random.IntN(len(from))]
 		}
 		bytes, ok := s.bytes()
 		if !ok {
 			continue
 		}
 		starts++
-		for better := true; better && bytes <= most; {
-			better = false
-			for _, name := range s.free {
-				for step := int64(sharedMost); step > 0 && bytes <= most; step /= 2 {
-					for _, by := range []int64{step, -step} {
-						was := s.sizes[name]
-						if was+by < 1 || was+by > sharedMost {
-							continue
-						}
-						s.sizes[name] = was + by
-						if b, ok := s.bytes(); ok && b > bytes {
-							bytes, better = b, true
-						} else {
-							s.sizes[name] = was
-						}
+		start := maps.Clone(s.sizes)
+		for i := range free {
+			maps.Copy(s.sizes, start)
+			if found = max(found, s.ascend(free[i:i+1], bytes, most)); found > most {
+				return found, true
+			}
+		}
+		maps.Copy(s.sizes, start)
+		if found = max(found, s.ascend(free, bytes, most)); found > most {
+			return found, true
+		}
+	}
+	return found, starts > 0
+}
+
+// ascend goes from s.sizes, of that many bytes, by steps of powers of two along one of the names at a time, as long as there is more; until
+// it is above most.
+func (s *sharedSearch) ascend(names []string, bytes, most int64) int64 {
+	for better := true; better && bytes <= most; {
+		better = false
+		for _, name := range names {
+			for step := int64(sharedMost); step > 0 && bytes <= most; step /= 2 {
+				for _, by := range []int64{step, -step} {
+					was := s.sizes[name]
+					if was+by < 1 || was+by > sharedMost {
+						continue
+					}
+					s.sizes[name] = was + by
+					if b, ok := s.bytes(); ok && b > bytes {
+						bytes, better = b, true
+					} else {
+						s.sizes[name] = was
 					}
 				}
 			}
 		}
-		if found = max(found, bytes); found > most {
-			break
-		}
 	}
-	return found
+	return bytes
 }
 
 // bytes is the shared memory of a block of s.sizes; false where the launch is another kernel's, or has no such entry.
@@ -157,15 +205,15 @@ func (s *sharedSearch) bytes() (int64, bool) {
 	if err != nil {
 		return 0, false
 	}
-	number := func(name string) (string, error) {
+	value := func(name string) (string, error) {
 		v, err := tensor.Eval(name, s.sizes)
 		return fmt.Sprint(v), err
 	}
-	module, err := Expand(s.module, number)
+	module, err := Expand(s.module, value)
 	if err != nil {
 		return 0, false
 	}
-	entry, err := Expand(s.entry, number)
+	entry, err := Expand(s.entry, value)
 	if err != nil {
 		return 0, false
 	}
@@ -178,6 +226,9 @@ func (s *sharedSearch) String() string {
 	var out []string
 	for _, name := range slices.Sorted(maps.Keys(s.sizes)) {
 		out = append(out, fmt.Sprint(name, " ", s.sizes[name]))
+	}
+	if len(out) == 0 {
+		return "any size"
 	}
 	return strings.Join(out, ", ")
 }
