@@ -49,7 +49,7 @@ struct Entries {
   void (*glu)(const int32_t*, Map, Map, Map, float*, int32_t, int32_t, float);
 };
 #define NARROW(COLS) \
-  {k_narrow::linear_narrow_##COLS, k_narrow::linear_add_narrow_##COLS, k_narrow::linear_n_narrow_##COLS, k_narrow::linear_glu_narrow_silu_##COLS}
+  {k_narrow::linear_narrow_##COLS, k_narrow::linear_add_narrow_##COLS, k_narrow::linear_n_narrow_2_##COLS, k_narrow::linear_glu_narrow_silu_##COLS}
 
 void product(const Call& c, Way way) {
   const bool wide = way.cols == 0, glu = c.kind == 'g';
