@@ -3,27 +3,12 @@
 package circuit
 
 import (
-	"io/fs"
 	"strings"
-	"syscall"
 	"testing"
-	"testing/fstest"
 
 	"github.com/metrale/metrale/internal/diag"
+	"github.com/metrale/metrale/internal/fixture"
 )
-
-// unreadable is a tree one of whose files is there, but cannot be read.
-type unreadable struct {
-	fstest.MapFS
-	name string
-}
-
-func (u unreadable) ReadFile(name string) ([]byte, error) {
-	if name == u.name {
-		return nil, &fs.PathError{Op: "read", Path: name, Err: syscall.EIO}
-	}
-	return u.MapFS.ReadFile(name)
-}
 
 // TestAFileThatCannotBeReadIsNotAbsent: of each kind of file, a disk that fails is told as that, also where the file might be missing.
 func TestAFileThatCannotBeReadIsNotAbsent(t *testing.T) {
@@ -36,12 +21,12 @@ func TestAFileThatCannotBeReadIsNotAbsent(t *testing.T) {
 			t.Errorf("there is no %s", name)
 			continue
 		}
-		_, err := LoadLibrary(unreadable{files, name})
+		_, err := LoadLibrary(fixture.Unreadable{MapFS: files, Name: name})
 		if !diag.Is(err, diag.IO) || !strings.Contains(err.Error(), name+" cannot be read") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, err := Published(unreadable{files, publishedConfigs}); !diag.Is(err, diag.IO) {
+	if _, err := Published(fixture.Unreadable{MapFS: files, Name: publishedConfigs}); !diag.Is(err, diag.IO) {
 		t.Errorf("%v", err)
 	}
 	delete(files, publishedConfigs)

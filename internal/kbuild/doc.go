@@ -10,7 +10,8 @@
 //  2. A module is keyed by its closure hash: source, everything that it includes, flags, architecture and compiler. What was
 //     compiled once is taken from a cache outside the tree; a leaf's module that is its class's is not stored twice.
 //  3. What the compiler says of each entry is held against the manifests: registers, spills and static shared memory above
-//     their ceilings, entries without a kernel and kernels without an entry fail the build, and nothing is written.
+//     their ceilings, entries without a kernel, kernels without an entry, and launches whose conditions allow more shared memory than a
+//     block has fail the build, and nothing is written.
 //  4. Outputs appear by atomic rename, code under names that its sum is part of, the index behind all of it; what the index before it
 //     named goes last. So an interrupted build leaves what was there.
 //

@@ -3,27 +3,13 @@
 package kernel
 
 import (
-	"io/fs"
 	"strings"
-	"syscall"
 	"testing"
 	"testing/fstest"
 
 	"github.com/metrale/metrale/internal/diag"
+	"github.com/metrale/metrale/internal/fixture"
 )
-
-// unreadable is a tree one of whose files is there, but cannot be read.
-type unreadable struct {
-	fstest.MapFS
-	name string
-}
-
-func (u unreadable) ReadFile(name string) ([]byte, error) {
-	if name == u.name {
-		return nil, &fs.PathError{Op: "read", Path: name, Err: syscall.EIO}
-	}
-	return u.MapFS.ReadFile(name)
-}
 
 // counted counts how often files are read.
 type counted struct {
@@ -58,7 +44,7 @@ func TestCheckTellsWhatCannotBeRead(t *testing.T) {
 			t.Errorf("there is no %s", name)
 			continue
 		}
-		bad := tree.Check(unreadable{fsys, name})
+		bad := tree.Check(fixture.Unreadable{MapFS: fsys, Name: name})
 		if len(bad) == 0 || !diag.Is(bad[0], diag.IO) {
 			t.Errorf("%s: %v", name, bad)
 		}
@@ -73,7 +59,7 @@ func TestCheckTellsWhatCannotBeRead(t *testing.T) {
 	if bad := tree.Check(fsys); len(bad) != 1 || !diag.Is(bad[0], diag.NotFound) || bad[0].Error() != "FORKS.md is missing; it lists every shadow" {
 		t.Errorf("%v", bad)
 	}
-	if _, err := ReadSeen(unreadable{fstest.MapFS{}, "hw/SEEN.toml"}, "hw/SEEN.toml"); !diag.Is(err, diag.IO) {
+	if _, err := ReadSeen(fixture.Unreadable{MapFS: fstest.MapFS{}, Name: "hw/SEEN.toml"}, "hw/SEEN.toml"); !diag.Is(err, diag.IO) {
 		t.Errorf("%v", err)
 	}
 }

@@ -75,8 +75,8 @@ var unbuilt = map[string]string{
 	"audio": "audio output", "functions": "the functions field, which tools replaced", "function_call": "function_call, which tool_choice replaced",
 }
 
-// leaves tells whether a value of an unbuilt field leaves the answer as it is.
-func leaves(key, value string) bool {
+// isOff tells whether a value of an unbuilt field leaves the answer as it is.
+func isOff(key, value string) bool {
 	switch key {
 	case "typical_p", "repeat_penalty":
 		return value == "1" || value == "1.0"
@@ -111,7 +111,7 @@ func (o *object) params(s Scope) Params {
 	o.ignore(ignored...)
 	for _, key := range slices.Sorted(maps.Keys(unbuilt)) {
 		what := unbuilt[key]
-		if raw := o.get(key); raw != nil && !leaves(key, string(raw)) {
+		if raw := o.get(key); raw != nil && !isOff(key, string(raw)) {
 			o.failWith(diag.Unsupported, key, "this server does not have %s", what)
 		}
 	}
